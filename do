@@ -1,0 +1,268 @@
+#!/usr/bin/env bash
+# The only script a newcomer needs. Installs what is missing (Debian and its relatives), builds, runs.
+#
+#   ./do report [options]   health report of the recorded model: table here, pictures in report.html
+#   ./do test [--all]       every test; --all adds sanitizers, clang, fuzzers, sweeps, the install
+#   ./do bench [options]    speed of this machine in percent of its limit
+#   ./do build              the library and the command, in build/release
+#   ./do format             clang-format on every source file
+#   ./do lint               include law, file rules, clang-tidy
+#
+# Must not happen here: downloads other than through apt-get, anything written outside build/ except
+# report.html.
+set -euo pipefail
+readonly kCaller=$PWD
+cd "$(dirname "$0")"
+export DEBIAN_FRONTEND=noninteractive
+
+readonly kLog=build/do.log
+readonly kBuildPackages="g++ cmake ninja-build libtbb-dev nlohmann-json3-dev zlib1g-dev libcli11-dev"
+readonly kTestPackages="$kBuildPackages libgtest-dev python3"
+
+say() { printf '%s\n' "$@" >&2; }
+die() {
+  say "./do: $*"
+  exit 1
+}
+
+# The command a package is wanted for; packages that bring headers only have none.
+command_of() {
+  case $1 in
+    g++) echo g++ ;;
+    cmake) echo cmake ;;
+    ninja-build) echo ninja ;;
+    python3) echo python3 ;;
+    clang) echo clang++ ;;
+    clang-format) echo clang-format ;;
+    clang-tidy) echo clang-tidy ;;
+  esac
+}
+
+is_installed() {
+  local wanted
+  wanted=$(command_of "$1")
+  if [ -n "$wanted" ] && command -v "$wanted" >/dev/null; then return 0; fi
+  command -v dpkg-query >/dev/null &&
+    dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'
+}
+
+# Installs the packages among the arguments that are missing.
+need() {
+  local package as_root="" missing=()
+  for package in "$@"; do is_installed "$package" || missing+=("$package"); done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  if ! command -v apt-get >/dev/null; then
+    # Another system: its package manager may have brought the headers, which CMake will find out.
+    for package in "${missing[@]}"; do
+      [ -z "$(command_of "$package")" ] ||
+        die "$(command_of "$package") is missing and there is no apt-get here; install it, and what" \
+          "these Debian packages bring: ${missing[*]}"
+    done
+    return 0
+  fi
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null ||
+      die "these packages are missing, and installing them takes root or sudo:" \
+        "apt-get install ${missing[*]}"
+    as_root="sudo"
+    [ -t 0 ] || as_root="sudo -n"
+  fi
+  say "installing ${missing[*]}"
+  # Package lists may be absent (a container image) or old, so they are fetched when apt cannot do
+  # without.
+  # shellcheck disable=SC2086  # as_root is a command with its option, or nothing
+  if ! quietly $as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y --no-install-recommends "${missing[@]}"; then
+    quietly $as_root env DEBIAN_FRONTEND=noninteractive apt-get update &&
+      quietly $as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends "${missing[@]}" ||
+      failed "installing ${missing[*]} did not work"
+  fi
+}
+
+# Runs a command with its output in the log.
+quietly() {
+  mkdir -p build
+  printf '\n$ %s\n' "$*" >>"$kLog"
+  "$@" >>"$kLog" 2>&1 </dev/null
+}
+
+failed() {
+  tail -n 40 "$kLog" >&2
+  die "$* (the whole log: $kLog)"
+}
+
+# Configures and builds a preset: build PRESET TARGET [cmake options].
+build() {
+  local preset=$1 target=$2
+  shift 2
+  # A build directory that another checkout or generator left behind cannot be configured again.
+  if [ -f "build/$preset/CMakeCache.txt" ] &&
+    ! grep -qx "CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)" "build/$preset/CMakeCache.txt"; then
+    rm -rf "build/$preset"
+  fi
+  if command -v ccache >/dev/null; then set -- "$@" -DCMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
+  quietly cmake --preset "$preset" "$@" || failed "configuring build/$preset failed"
+  if [ -t 2 ] && [ -t 1 ]; then
+    cmake --build "build/$preset" --target "$target" >&2 || die "building build/$preset failed"
+  else
+    quietly cmake --build "build/$preset" --target "$target" || failed "building build/$preset failed"
+  fi
+}
+
+# Runs a program of build/release where the caller stands, who may name files relative to that.
+for_caller() {
+  local program=$PWD/build/release/$1
+  shift
+  (cd "$kCaller" && exec "$program" "$@")
+}
+
+# ---- tests ---------------------------------------------------------------------------------------
+passed=0 failures=0 skipped=0 broken=0
+
+# Adds what ctest wrote to a JUnit file to the counts: ctest registers every GoogleTest case as a
+# test of its own.
+count_junit() {
+  local counts
+  counts=$(python3 - "$1" <<'PYTHON'
+import sys
+import xml.etree.ElementTree
+
+suite = xml.etree.ElementTree.parse(sys.argv[1]).getroot()
+total, failed, skipped, disabled = (
+    int(suite.get(name, 0)) for name in ("tests", "failures", "skipped", "disabled"))
+print(total - failed - skipped - disabled, failed, skipped + disabled)
+PYTHON
+  ) || counts="0 1 0"
+  set -- $counts
+  passed=$((passed + $1)) failures=$((failures + $2)) skipped=$((skipped + $3))
+}
+
+# run_ctest PRESET [ctest options]
+run_ctest() {
+  local directory=build/$1 results=build/$1/results.xml
+  shift
+  rm -f "$results"
+  ctest --test-dir "$directory" --output-on-failure --no-tests=error --parallel "$(nproc)" \
+    --output-junit "$PWD/$results" "$@" || broken=1
+  if [ -f "$results" ]; then count_junit "$results"; else failures=$((failures + 1)); fi
+}
+
+# One step that is a test by itself: step NAME COMMAND...
+step() {
+  local name=$1
+  shift
+  if quietly "$@"; then
+    say "passed: $name"
+    passed=$((passed + 1))
+  else
+    tail -n 40 "$kLog" >&2
+    say "FAILED: $name"
+    failures=$((failures + 1))
+  fi
+}
+
+summary() {
+  local line="$passed passed, $failures failed"
+  [ "$skipped" -eq 0 ] || line="$line, $skipped skipped"
+  echo "$line"
+  [ "$failures" -eq 0 ] && [ "$broken" -eq 0 ] && [ "$passed" -gt 0 ]
+}
+
+run_tests() {
+  local all=0 fuzzer format
+  case "${1:-}" in
+    "") ;;
+    --all) all=1 ;;
+    *) usage "unknown option '$1'" ;;
+  esac
+  # shellcheck disable=SC2086  # a list of words
+  need $kTestPackages
+  if [ "$all" -eq 1 ]; then
+    need clang
+    # The sanitizers and the fuzzer of clang, which its package only recommends.
+    need "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"
+  fi
+  say "building the tests (build/dev)"
+  build dev all
+  if [ "$all" -eq 0 ]; then
+    run_ctest dev -LE slow
+    summary
+    return
+  fi
+  run_ctest dev
+
+  say "address and undefined-behaviour sanitizers (build/asan)"
+  build asan all
+  run_ctest asan -LE 'slow|lint|install'
+  say "thread sanitizer (build/tsan)"
+  build tsan all
+  TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan_suppressions.txt" \
+    run_ctest tsan -L 'laws|per_isa' -LE slow
+  say "clang (build/clang)"
+  build clang all -DPOISE_BUILD_FUZZERS=ON
+  run_ctest clang -LE 'slow|lint|install'
+  for fuzzer in build/clang/tests/fuzz/*_fuzz; do
+    [ -x "$fuzzer" ] || continue
+    format=$(basename "$fuzzer" _fuzz)
+    mkdir -p "build/corpus/$format"
+    step "fuzz the $format reader for 60 s" "$fuzzer" -max_total_time=60 -rss_limit_mb=2048 \
+      "build/corpus/$format" "tests/fuzz/seeds/$format"
+  done
+  summary
+}
+
+# ---- verbs ---------------------------------------------------------------------------------------
+usage() {
+  [ $# -eq 0 ] || say "./do: $*"
+  sed -n '4,9s/^# *//p' "$0" >&2
+  exit 2
+}
+
+verb=${1:-}
+[ $# -eq 0 ] || shift
+case $verb in
+  report)
+    # shellcheck disable=SC2086  # a list of words
+    need $kBuildPackages
+    [ -x build/release/cli/poise ] || say "building (about two minutes the first time)"
+    build release poise_cli
+    case " $* " in
+      *" --html"* | *" --help "* | *" -h "*) for_caller cli/poise report "$@" ;;
+      *)
+        page=$PWD/report.html
+        [ "$kCaller" -ef . ] && page=report.html  # the page shows its command: short is nicer
+        for_caller cli/poise report --html "$page" "$@"
+        say "" "pictures: $PWD/report.html"
+        ;;
+    esac
+    ;;
+  test) run_tests "$@" ;;
+  bench)
+    # shellcheck disable=SC2086  # a list of words
+    need $kBuildPackages
+    build release poise_bench -DPOISE_BUILD_BENCH=ON
+    for_caller bench/poise_bench "$@"
+    ;;
+  build)
+    # shellcheck disable=SC2086  # a list of words
+    need $kBuildPackages
+    build release all
+    say "the command: build/release/cli/poise"
+    ;;
+  format)
+    need clang-format
+    find include src cli tests bench examples -name '*.h' -o -name '*.cpp' -o -name '*.inl' |
+      xargs clang-format -i
+    ;;
+  lint)
+    # shellcheck disable=SC2086  # a list of words
+    need $kTestPackages clang-tidy
+    python3 tools/lint_includes.py
+    build dev all
+    find src cli -name '*.cpp' -not -path 'src/isa/*' -print0 |
+      xargs -0 -n 4 -P "$(nproc)" clang-tidy -p build/dev --quiet
+    ;;
+  "" | help | -h | --help) usage ;;
+  *) usage "unknown verb '$verb'" ;;
+esac

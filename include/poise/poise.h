@@ -1,0 +1,14 @@
+// All of poise in one include: attention, its statistics, their explanation, the report's model.
+// Programs that need less include less: every header here stands alone. Linking poise::poise is
+// enough for everything but report.h, whose functions live in poise::report.
+#pragma once
+
+#include <poise/attention.h>
+#include <poise/cpu.h>
+#include <poise/error.h>
+#include <poise/executor.h>
+#include <poise/health.h>
+#include <poise/report.h>
+#include <poise/stats.h>
+#include <poise/tensor.h>
+#include <poise/theory.h>

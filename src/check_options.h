@@ -1,0 +1,17 @@
+// Rules about the numbers and tensors of Options and about a statistics request.
+// In: the options and a Problem that holds the sizes and dtype of query, key and value. Out: an
+// Error, or the option fields of the Problem.
+#pragma once
+
+#include "check.h"
+
+namespace poise {
+
+// `call` names the call in sentences. Without `with_data` only shapes, dtypes and plain numbers are
+// judged, and the small tensors are dropped from problem->options.
+Error check_options(const char* call, const Options& options, bool with_data, Problem* problem);
+
+// The request of a Stats that a call of the problem's dtype is to fill.
+Error check_stats_request(const char* call, const StatsRequest& request, DType dtype);
+
+}  // namespace poise

@@ -1,0 +1,198 @@
+// From statistics to judged heads: read-outs, ordering of flags, the verdict, a short text.
+//
+// In: Stats of any engine. Out: Health. The rules live in verdicts_size.cpp and verdicts_shape.cpp,
+// the theory in theory.cpp; here nothing compares a number with a threshold.
+// Signals that were not measured read NaN, which no rule counts as crossed.
+#include <poise/health.h>
+#include <poise/theory.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "verdicts.h"
+#include "wording.h"
+
+namespace poise {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kLargestF16 = 65504;
+
+// The place most rows agree on, with its share; ties go to the smallest place.
+std::pair<std::int64_t, double> most_frequent(const std::map<std::int64_t, std::int64_t>& counts,
+                                              double rows) {
+  std::int64_t place = 0, most = 0;
+  for (const auto& [candidate, count] : counts)
+    if (count > most) std::tie(place, most) = std::pair(candidate, count);
+  return {place, most > 0 ? static_cast<double>(most) / rows : kNaN};
+}
+
+double max_abs_dot(const HeadStats& head) {
+  SpreadStats dots;
+  dots.max = head.max_dot;
+  dots.min = head.min_dot;
+  // With a negative scale and level max only the smallest dot is known.
+  if (std::isinf(dots.max) && std::isfinite(dots.min)) return std::fabs(dots.min);
+  return dots.max_abs();
+}
+
+void read_sink(const HeadStats& head, Readout* r) {
+  for (int k = 0; k < kTrackedKeys; ++k) {
+    const double weight = head.tracked[static_cast<std::size_t>(k)].sum_weight /
+                          static_cast<double>(head.measured_rows);
+    if (!(weight > r->sink_weight)) continue;
+    r->sink_weight = weight;
+    r->sink_key = k;
+  }
+}
+
+HeadHealth judge_head(const Stats& stats, std::size_t index, const Thresholds& thresholds,
+                      const JudgeContext& context) {
+  const HeadStats& head = stats.heads[index];
+  HeadHealth health;
+  health.head = static_cast<int>(index);
+  health.readout = read_out(head, stats, context, thresholds);
+  health.expectation = expect(head, stats.head_dim);
+  const Case c{stats, head, thresholds, context, health.readout, health.expectation};
+  judge_size(c, &health.flags);
+  judge_shape(c, &health.flags);
+  std::sort(health.flags.begin(), health.flags.end(), [](const Flag& a, const Flag& b) {
+    return std::tuple(b.severity, a.kind) < std::tuple(a.severity, b.kind);
+  });
+  if (!health.flags.empty()) {
+    health.verdict = health.flags.front().kind;
+    health.severity = health.flags.front().severity;
+  } else {
+    health.verdict = VerdictKind::healthy;
+  }
+  return health;
+}
+
+std::string plural(std::size_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+const char* name(Severity severity) {
+  switch (severity) {
+    case Severity::healthy:
+      return "healthy";
+    case Severity::information:
+      return "information";
+    case Severity::watch:
+      return "watch";
+    case Severity::warn:
+      return "warn";
+    case Severity::bad:
+      return "bad";
+    case Severity::critical:
+      return "critical";
+  }
+  return "?";
+}
+
+const char* name(VerdictKind kind) {
+  switch (kind) {
+    case VerdictKind::overflow_f16:
+      return "overflow fp16";
+    case VerdictKind::precision_16bit:
+      return "precision 16-bit";
+    case VerdictKind::tie_bias_bf16:
+      return "tie-bias bf16";
+    case VerdictKind::exploding:
+      return "exploding";
+    case VerdictKind::hot:
+      return "hot";
+    case VerdictKind::saturated:
+      return "saturated";
+    case VerdictKind::peaked_by_design:
+      return "peaked by design";
+    case VerdictKind::sink_dominated:
+      return "sink-dominated";
+    case VerdictKind::diffuse:
+      return "diffuse";
+    case VerdictKind::dead_gradient:
+      return "dead gradient";
+    case VerdictKind::healthy:
+      return "healthy";
+  }
+  return "?";
+}
+
+Readout read_out(const HeadStats& head, const Stats& stats, const JudgeContext& context,
+                 const Thresholds& thresholds) {
+  Readout r;
+  // 0 / 0 and n / 0 below read as NaN: nothing was measured.
+  const double rows = head.measured_rows > 0 ? static_cast<double>(head.measured_rows) : kNaN;
+  const bool core = head.entropy_ratio.count() > 0, full = head.gain.count() > 0;
+  r.measured_rows = head.measured_rows;
+  r.nonfinite_rows = head.nonfinite_rows;
+  r.sigma = head.scores.sigma.quantile(0.5);
+  r.keys = std::exp(head.sum_log_keys / rows);
+  r.x = r.sigma / saturation_threshold(r.keys);
+  r.target_sigma = target_sigma(r.keys, thresholds, context);
+  r.factor = r.target_sigma / r.sigma;
+  r.max_score = std::isfinite(head.scores.max) ? head.scores.max : kNaN;
+  const double logit = (stats.logits_differ() ? head.logits : head.scores).max_abs();
+  r.max_abs_logit = std::isfinite(logit) ? logit : kNaN;
+  const double dot = max_abs_dot(head);
+  r.max_abs_dot = std::isfinite(dot) ? dot : kNaN;
+  r.f16_headroom_bits = std::log2(kLargestF16 / r.max_abs_dot);
+  r.entropy_ratio = core ? head.sum_entropy_ratio / rows : kNaN;
+  r.kl = core ? head.sum_kl / rows : kNaN;
+  r.top1 = head.top1.quantile(0.5);
+  r.above_99 = static_cast<double>(head.rows_above_99) / rows;
+  r.trace = head.trace.quantile(0.5);
+  r.gain = head.gain.quantile(0.5);
+  r.dead = full ? static_cast<double>(head.dead_rows) / rows : kNaN;
+  r.effective_keys = head.effective_keys.quantile(0.5);
+  r.near_tie = static_cast<double>(head.near_tie_rows) / rows;
+  if (full) read_sink(head, &r);
+  std::tie(r.argmax_column, r.argmax_column_share) = most_frequent(head.argmax_column, rows);
+  std::tie(r.argmax_offset, r.argmax_offset_share) = most_frequent(head.argmax_offset, rows);
+  return r;
+}
+
+Health judge(const Stats& stats, const Thresholds& thresholds, const JudgeContext& context) {
+  Health health;
+  for (std::size_t h = 0; h < stats.heads.size(); ++h) {
+    health.heads.push_back(judge_head(stats, h, thresholds, context));
+    const Severity severity = health.heads.back().severity;
+    ++health.counts[static_cast<std::size_t>(severity)];
+    health.worst = std::max(health.worst, severity);
+  }
+  return health;
+}
+
+std::string to_text(const Health& health) {
+  std::string text = plural(health.heads.size(), "head") + ":";
+  const char* separator = " ";
+  for (int s = kSeverities - 1; s >= 0; --s) {
+    const int count = health.counts[static_cast<std::size_t>(s)];
+    if (count == 0) continue;
+    text += separator + std::to_string(count) + " " + name(static_cast<Severity>(s));
+    separator = ", ";
+  }
+  text += health.heads.empty() ? " nothing was measured.\n" : ".\n";
+  for (const HeadHealth& head : health.heads) {
+    const std::string label = "H" + std::to_string(head.head);
+    if (head.readout.nonfinite_rows > 0)
+      text += label + "  " + plural(static_cast<std::size_t>(head.readout.nonfinite_rows), "row") +
+              " with NaN or infinity, left out of every number\n";
+    for (const Flag& flag : head.flags) {
+      text += label + "  " + name(flag.severity) + "  " + name(flag.kind) + ": " + flag.evidence +
+              ".\n";
+      if (!flag.cause.empty()) text += "      " + flag.cause + ".\n";
+      if (!flag.remedy.empty()) text += "    → " + flag.remedy + ".\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace poise

@@ -1,0 +1,150 @@
+// The table of instruction sets, best first, and the one in use.
+// In: CPUID (with the operating system's consent, XGETBV), POISE_ISA once, set_isa(). Out: a table
+// of kernels, or an Error that names the bad value.
+// What must not happen here: any code compiled for more than the baseline. Adding an instruction
+// set: its file src/isa/<name>.cpp, and one row here.
+#include "isa/dispatch.h"
+
+#include "check_view.h"
+
+#include <poise/cpu.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+
+namespace poise {
+
+#if defined(__x86_64__)
+extern const Kernels kAvx512Kernels, kAvx2Kernels;
+#endif
+extern const Kernels kScalarKernels;
+
+namespace {
+
+#if defined(__x86_64__)
+// __builtin_cpu_supports answers yes only when the operating system saves the registers too (gcc
+// and clang read XCR0 before they report AVX or AVX-512).
+bool has_avx2() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+}
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") != 0 &&
+         __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+         __builtin_cpu_supports("avx512vl") != 0;
+}
+#endif
+bool has_scalar() { return true; }
+
+struct Isa {
+  const char* name;
+  const Kernels* kernels;  // null = not part of this build
+  bool (*supported)();
+};
+
+constexpr std::array<Isa, 3> kIsas = {{
+#if defined(__x86_64__)
+    {"avx512", &kAvx512Kernels, has_avx512},
+    {"avx2", &kAvx2Kernels, has_avx2},
+#else
+    {"avx512", nullptr, nullptr},
+    {"avx2", nullptr, nullptr},
+#endif
+    {"scalar", &kScalarKernels, has_scalar},
+}};
+
+bool runs_here(const Isa& isa) { return isa.kernels != nullptr && isa.supported(); }
+
+template <class Wanted>
+std::string names(Wanted wanted) {
+  std::string list;
+  for (const Isa& isa : kIsas)
+    if (wanted(isa)) list += (list.empty() ? "" : ", ") + std::string(isa.name);
+  return list;
+}
+
+// Looks a name up; null with the refusal of `argument` in *error when it is not to be had.
+const Kernels* select(const char* name, Argument argument, Error* error) {
+  if (const Kernels* kernels = find_kernels(name)) return kernels;
+  for (const Isa& isa : kIsas)
+    if (isa.name == std::string_view(name)) {
+      *error = refuse(ErrorCode::unsupported, argument, "\"{}\" does not run here, where {} do",
+                      {name, names(runs_here)});
+      return nullptr;
+    }
+  *error = refuse(ErrorCode::unsupported, argument, "\"{}\" is not one of {}",
+                  {name, names([](const Isa&) { return true; })});
+  return nullptr;
+}
+
+// What runs unless set_isa() says otherwise: POISE_ISA, else the best.
+struct DefaultIsa {
+  const Kernels* kernels = nullptr;
+  Error error;
+
+  DefaultIsa() {
+    const char* variable = std::getenv("POISE_ISA");
+    if (variable != nullptr && *variable != '\0') {
+      kernels = select(variable, {"environment", "POISE_ISA"}, &error);
+      return;
+    }
+    for (const Isa& isa : kIsas)
+      if (kernels == nullptr && runs_here(isa)) kernels = isa.kernels;
+  }
+};
+
+const DefaultIsa& default_isa() {
+  static const DefaultIsa isa;
+  return isa;
+}
+
+// set_isa()'s choice; null = the default.
+std::atomic<const Kernels*> forced_kernels{nullptr};
+
+}  // namespace
+
+const Kernels* active_kernels(Error* error) {
+  const DefaultIsa& isa = default_isa();
+  if (isa.error) {
+    *error = isa.error;
+    return nullptr;
+  }
+  const Kernels* forced = forced_kernels.load(std::memory_order_acquire);
+  return forced != nullptr ? forced : isa.kernels;
+}
+
+const Kernels* find_kernels(const char* name) {
+  for (const Isa& isa : kIsas)
+    if (isa.name == std::string_view(name) && runs_here(isa)) return isa.kernels;
+  return nullptr;
+}
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> available;
+  for (const Isa& isa : kIsas)
+    if (runs_here(isa)) available.emplace_back(isa.name);
+  return available;
+}
+
+// Empty when POISE_ISA is not to be had: no call runs then.
+std::string active_isa() {
+  Error ignored;
+  const Kernels* kernels = active_kernels(&ignored);
+  return kernels == nullptr ? "" : kernels->name;
+}
+
+Error set_isa(const std::string& isa) {
+  if (default_isa().error) return default_isa().error;
+  const Kernels* kernels = nullptr;
+  if (!isa.empty()) {
+    Error error;
+    kernels = select(isa.c_str(), {"set_isa", "isa"}, &error);
+    if (error) return error;
+  }
+  forced_kernels.store(kernels, std::memory_order_release);
+  return {};
+}
+
+}  // namespace poise

@@ -1,0 +1,149 @@
+// The vector verbs for AVX2 with FMA: 8 floats or 4 doubles.
+//
+// Included inside the target region of avx2.cpp, never elsewhere. `Mask` is a vector whose lanes
+// are all ones or all zeros. max(a, b) and min(a, b) return b when either is NaN.
+
+namespace poise::POISE_NAMESPACE {
+
+template <class T>
+struct Simd;
+
+template <>
+struct Simd<float> {
+  using T = float;
+  using Vec = __m256;
+  using Mask = __m256;
+  static constexpr int kLanes = 8;
+  // Inner tile of rows x vectors: 12 accumulators, 2 operands, 1 broadcast of 16 registers.
+  static constexpr int kTileRows = 6, kTileVectors = 2;
+
+  static __m256i first_lanes(int64_t n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static Vec load(const T* p) { return _mm256_load_ps(p); }
+  static Vec load_any(const T* p) { return _mm256_loadu_ps(p); }
+  static Vec load_first(const T* p, int64_t n) { return _mm256_maskload_ps(p, first_lanes(n)); }
+  static void store(T* p, Vec v) { _mm256_store_ps(p, v); }
+  static void store_any(T* p, Vec v) { _mm256_storeu_ps(p, v); }
+  // Truncated to integers that fit 32 bits; p holds kLanes, aligned to 64.
+  static void store_integers(int32_t* p, Vec v) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(p), _mm256_cvttps_epi32(v));
+  }
+  static void store_first(T* p, Vec v, int64_t n) { _mm256_maskstore_ps(p, first_lanes(n), v); }
+  static Vec set(T x) { return _mm256_set1_ps(x); }
+  static Vec zero() { return _mm256_setzero_ps(); }
+  static Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+  static Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
+  static Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+  static Vec div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
+  static Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+  static Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+  static Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
+  static Vec abs(Vec a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+  static Vec with_sign_of(Vec magnitude, Vec sign) {
+    return _mm256_or_ps(magnitude, _mm256_and_ps(_mm256_set1_ps(-0.0f), sign));
+  }
+  static Mask less(Vec a, Vec b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+  static Mask less_equal(Vec a, Vec b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
+  static Mask equal(Vec a, Vec b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+  // Lanes whose sign bit is set; good for select() and any() only.
+  static Mask negative(Vec a) { return a; }
+  static Mask both(Mask a, Mask b) { return _mm256_and_ps(a, b); }
+  static Mask first_only(Mask a, Mask b) { return _mm256_andnot_ps(b, a); }
+  static bool any(Mask m) { return _mm256_movemask_ps(m) != 0; }
+  static Vec select(Mask m, Vec yes, Vec no) { return _mm256_blendv_ps(no, yes, m); }
+  // The operation where m is set, `kept` elsewhere.
+  static Vec add_where(Mask m, Vec kept, Vec b) { return add(kept, _mm256_and_ps(m, b)); }
+  static Vec fma_where(Mask m, Vec a, Vec b, Vec kept) { return fma(_mm256_and_ps(m, a), b, kept); }
+  static Vec max_where(Mask m, Vec a, Vec kept) { return max(select(m, a, kept), kept); }
+
+  static Vec fraction(Vec x) { return _mm256_sub_ps(x, _mm256_floor_ps(x)); }
+  static Vec scale_by_power(Vec p, Vec x) {
+    const __m256i n = _mm256_cvttps_epi32(_mm256_floor_ps(x));
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(n, 23)));
+  }
+
+  static void transpose(Vec (&r)[kLanes]) {
+    Vec t[kLanes];
+    POISE_UNROLL(2)
+    for (int i = 0; i < 8; i += 4) {
+      const Vec a = _mm256_unpacklo_ps(r[i], r[i + 1]), b = _mm256_unpackhi_ps(r[i], r[i + 1]);
+      const Vec c = _mm256_unpacklo_ps(r[i + 2], r[i + 3]);
+      const Vec d = _mm256_unpackhi_ps(r[i + 2], r[i + 3]);
+      t[i] = _mm256_shuffle_ps(a, c, 0x44);
+      t[i + 1] = _mm256_shuffle_ps(a, c, 0xee);
+      t[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
+      t[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
+    }
+    POISE_UNROLL(4)
+    for (int c = 0; c < 4; ++c) {
+      r[c] = _mm256_permute2f128_ps(t[c], t[4 + c], 0x20);
+      r[4 + c] = _mm256_permute2f128_ps(t[c], t[4 + c], 0x31);
+    }
+  }
+};
+
+template <>
+struct Simd<double> {
+  using T = double;
+  using Vec = __m256d;
+  using Mask = __m256d;
+  static constexpr int kLanes = 4;
+  static constexpr int kTileRows = 6, kTileVectors = 2;
+
+  static __m256i first_lanes(int64_t n) {
+    return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
+  }
+  static Vec load(const T* p) { return _mm256_load_pd(p); }
+  static Vec load_any(const T* p) { return _mm256_loadu_pd(p); }
+  static Vec load_first(const T* p, int64_t n) { return _mm256_maskload_pd(p, first_lanes(n)); }
+  static void store(T* p, Vec v) { _mm256_store_pd(p, v); }
+  static void store_any(T* p, Vec v) { _mm256_storeu_pd(p, v); }
+  static void store_integers(int32_t* p, Vec v) {
+    _mm_store_si128(reinterpret_cast<__m128i*>(p), _mm256_cvttpd_epi32(v));
+  }
+  static void store_first(T* p, Vec v, int64_t n) { _mm256_maskstore_pd(p, first_lanes(n), v); }
+  static Vec set(T x) { return _mm256_set1_pd(x); }
+  static Vec zero() { return _mm256_setzero_pd(); }
+  static Vec add(Vec a, Vec b) { return _mm256_add_pd(a, b); }
+  static Vec sub(Vec a, Vec b) { return _mm256_sub_pd(a, b); }
+  static Vec mul(Vec a, Vec b) { return _mm256_mul_pd(a, b); }
+  static Vec div(Vec a, Vec b) { return _mm256_div_pd(a, b); }
+  static Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_pd(a, b, c); }
+  static Vec max(Vec a, Vec b) { return _mm256_max_pd(a, b); }
+  static Vec min(Vec a, Vec b) { return _mm256_min_pd(a, b); }
+  static Vec abs(Vec a) { return _mm256_andnot_pd(_mm256_set1_pd(-0.0), a); }
+  static Vec with_sign_of(Vec magnitude, Vec sign) {
+    return _mm256_or_pd(magnitude, _mm256_and_pd(_mm256_set1_pd(-0.0), sign));
+  }
+  static Mask less(Vec a, Vec b) { return _mm256_cmp_pd(a, b, _CMP_LT_OQ); }
+  static Mask less_equal(Vec a, Vec b) { return _mm256_cmp_pd(a, b, _CMP_LE_OQ); }
+  static Mask equal(Vec a, Vec b) { return _mm256_cmp_pd(a, b, _CMP_EQ_OQ); }
+  static Mask negative(Vec a) { return a; }
+  static Mask both(Mask a, Mask b) { return _mm256_and_pd(a, b); }
+  static Mask first_only(Mask a, Mask b) { return _mm256_andnot_pd(b, a); }
+  static bool any(Mask m) { return _mm256_movemask_pd(m) != 0; }
+  static Vec select(Mask m, Vec yes, Vec no) { return _mm256_blendv_pd(no, yes, m); }
+  // The operation where m is set, `kept` elsewhere.
+  static Vec add_where(Mask m, Vec kept, Vec b) { return add(kept, _mm256_and_pd(m, b)); }
+  static Vec fma_where(Mask m, Vec a, Vec b, Vec kept) { return fma(_mm256_and_pd(m, a), b, kept); }
+  static Vec max_where(Mask m, Vec a, Vec kept) { return max(select(m, a, kept), kept); }
+
+  static Vec fraction(Vec x) { return _mm256_sub_pd(x, _mm256_floor_pd(x)); }
+  static Vec scale_by_power(Vec p, Vec x) {
+    const __m256i n = _mm256_cvtepi32_epi64(_mm256_cvttpd_epi32(_mm256_floor_pd(x)));
+    return _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(p), _mm256_slli_epi64(n, 52)));
+  }
+
+  static void transpose(Vec (&r)[kLanes]) {
+    const Vec a = _mm256_unpacklo_pd(r[0], r[1]), b = _mm256_unpackhi_pd(r[0], r[1]);
+    const Vec c = _mm256_unpacklo_pd(r[2], r[3]), d = _mm256_unpackhi_pd(r[2], r[3]);
+    r[0] = _mm256_permute2f128_pd(a, c, 0x20);
+    r[1] = _mm256_permute2f128_pd(b, d, 0x20);
+    r[2] = _mm256_permute2f128_pd(a, c, 0x31);
+    r[3] = _mm256_permute2f128_pd(b, d, 0x31);
+  }
+};
+
+}  // namespace poise::POISE_NAMESPACE

@@ -1,0 +1,168 @@
+// The vector verbs for AVX-512 (F, BW, DQ, VL): 16 floats or 8 doubles.
+//
+// Included inside the target region of avx512.cpp, never elsewhere. The same verbs exist for every
+// instruction set; kernels/*.inl speak only these. `Mask` is one bit per lane.
+// max(a, b) and min(a, b) return b when either is NaN, as the x86 instructions do.
+
+namespace poise::POISE_NAMESPACE {
+
+template <class T>
+struct Simd;
+
+template <>
+struct Simd<float> {
+  using T = float;
+  using Vec = __m512;
+  using Mask = __mmask16;
+  static constexpr int kLanes = 16;
+  // Inner tile of rows x vectors: 24 accumulators, 4 operands, 1 broadcast of 32 registers.
+  static constexpr int kTileRows = 6, kTileVectors = 4;
+
+  static Vec load(const T* p) { return _mm512_load_ps(p); }
+  static Vec load_any(const T* p) { return _mm512_loadu_ps(p); }
+  static Vec load_first(const T* p, int64_t n) {
+    return _mm512_maskz_loadu_ps(static_cast<Mask>((1u << n) - 1u), p);
+  }
+  static void store(T* p, Vec v) { _mm512_store_ps(p, v); }
+  static void store_any(T* p, Vec v) { _mm512_storeu_ps(p, v); }
+  // Truncated to integers that fit 32 bits; p holds kLanes, aligned to 64.
+  static void store_integers(int32_t* p, Vec v) { _mm512_store_si512(p, _mm512_cvttps_epi32(v)); }
+  static void store_first(T* p, Vec v, int64_t n) {
+    _mm512_mask_storeu_ps(p, static_cast<Mask>((1u << n) - 1u), v);
+  }
+  static Vec set(T x) { return _mm512_set1_ps(x); }
+  static Vec zero() { return _mm512_setzero_ps(); }
+  static Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+  static Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+  static Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+  static Vec div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+  static Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+  static Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+  static Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+  static Vec abs(Vec a) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a); }
+  static Vec with_sign_of(Vec magnitude, Vec sign) {
+    return _mm512_or_ps(magnitude, _mm512_and_ps(_mm512_set1_ps(-0.0f), sign));
+  }
+  static Mask less(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+  static Mask less_equal(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+  static Mask equal(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+  static Mask negative(Vec a) { return _mm512_movepi32_mask(_mm512_castps_si512(a)); }
+  static Mask both(Mask a, Mask b) { return static_cast<Mask>(a & b); }
+  static Mask first_only(Mask a, Mask b) { return static_cast<Mask>(a & ~b); }
+  static bool any(Mask m) { return m != 0; }
+  static Vec select(Mask m, Vec yes, Vec no) { return _mm512_mask_blend_ps(m, no, yes); }
+  // The operation where m is set, `kept` elsewhere.
+  static Vec add_where(Mask m, Vec kept, Vec b) { return _mm512_mask_add_ps(kept, m, kept, b); }
+  static Vec fma_where(Mask m, Vec a, Vec b, Vec kept) {
+    return _mm512_mask3_fmadd_ps(a, b, kept, m);
+  }
+  static Vec max_where(Mask m, Vec a, Vec kept) { return _mm512_mask_max_ps(kept, m, a, kept); }
+
+  // x - floor(x), exact.
+  static Vec fraction(Vec x) { return _mm512_reduce_ps(x, 0x09); }
+  // p * 2^floor(x), for p in [1, 2).
+  static Vec scale_by_power(Vec p, Vec x) { return _mm512_scalef_ps(p, x); }
+
+  static void transpose(Vec (&r)[kLanes]) {
+    Vec t[kLanes];
+    POISE_UNROLL(4)
+    for (int i = 0; i < 16; i += 4) {
+      const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(r[i], r[i + 1]));
+      const __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(r[i], r[i + 1]));
+      const __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(r[i + 2], r[i + 3]));
+      const __m512d d = _mm512_castps_pd(_mm512_unpackhi_ps(r[i + 2], r[i + 3]));
+      t[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+      t[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+      t[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+      t[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+    }
+    // t[4g + c] holds column c, 4 + c, 8 + c, 12 + c of rows 4g ... 4g + 3, one per 128-bit lane.
+    POISE_UNROLL(4)
+    for (int c = 0; c < 4; ++c) {
+      const Vec even_a = _mm512_shuffle_f32x4(t[c], t[4 + c], 0x88);
+      const Vec odd_a = _mm512_shuffle_f32x4(t[c], t[4 + c], 0xdd);
+      const Vec even_b = _mm512_shuffle_f32x4(t[8 + c], t[12 + c], 0x88);
+      const Vec odd_b = _mm512_shuffle_f32x4(t[8 + c], t[12 + c], 0xdd);
+      r[c] = _mm512_shuffle_f32x4(even_a, even_b, 0x88);
+      r[8 + c] = _mm512_shuffle_f32x4(even_a, even_b, 0xdd);
+      r[4 + c] = _mm512_shuffle_f32x4(odd_a, odd_b, 0x88);
+      r[12 + c] = _mm512_shuffle_f32x4(odd_a, odd_b, 0xdd);
+    }
+  }
+};
+
+template <>
+struct Simd<double> {
+  using T = double;
+  using Vec = __m512d;
+  using Mask = __mmask8;
+  static constexpr int kLanes = 8;
+  static constexpr int kTileRows = 6, kTileVectors = 4;
+
+  static Vec load(const T* p) { return _mm512_load_pd(p); }
+  static Vec load_any(const T* p) { return _mm512_loadu_pd(p); }
+  static Vec load_first(const T* p, int64_t n) {
+    return _mm512_maskz_loadu_pd(static_cast<Mask>((1u << n) - 1u), p);
+  }
+  static void store(T* p, Vec v) { _mm512_store_pd(p, v); }
+  static void store_any(T* p, Vec v) { _mm512_storeu_pd(p, v); }
+  static void store_integers(int32_t* p, Vec v) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(p), _mm512_cvttpd_epi32(v));
+  }
+  static void store_first(T* p, Vec v, int64_t n) {
+    _mm512_mask_storeu_pd(p, static_cast<Mask>((1u << n) - 1u), v);
+  }
+  static Vec set(T x) { return _mm512_set1_pd(x); }
+  static Vec zero() { return _mm512_setzero_pd(); }
+  static Vec add(Vec a, Vec b) { return _mm512_add_pd(a, b); }
+  static Vec sub(Vec a, Vec b) { return _mm512_sub_pd(a, b); }
+  static Vec mul(Vec a, Vec b) { return _mm512_mul_pd(a, b); }
+  static Vec div(Vec a, Vec b) { return _mm512_div_pd(a, b); }
+  static Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_pd(a, b, c); }
+  static Vec max(Vec a, Vec b) { return _mm512_max_pd(a, b); }
+  static Vec min(Vec a, Vec b) { return _mm512_min_pd(a, b); }
+  static Vec abs(Vec a) { return _mm512_andnot_pd(_mm512_set1_pd(-0.0), a); }
+  static Vec with_sign_of(Vec magnitude, Vec sign) {
+    return _mm512_or_pd(magnitude, _mm512_and_pd(_mm512_set1_pd(-0.0), sign));
+  }
+  static Mask less(Vec a, Vec b) { return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ); }
+  static Mask less_equal(Vec a, Vec b) { return _mm512_cmp_pd_mask(a, b, _CMP_LE_OQ); }
+  static Mask equal(Vec a, Vec b) { return _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ); }
+  static Mask negative(Vec a) { return _mm512_movepi64_mask(_mm512_castpd_si512(a)); }
+  static Mask both(Mask a, Mask b) { return static_cast<Mask>(a & b); }
+  static Mask first_only(Mask a, Mask b) { return static_cast<Mask>(a & ~b); }
+  static bool any(Mask m) { return m != 0; }
+  static Vec select(Mask m, Vec yes, Vec no) { return _mm512_mask_blend_pd(m, no, yes); }
+  // The operation where m is set, `kept` elsewhere.
+  static Vec add_where(Mask m, Vec kept, Vec b) { return _mm512_mask_add_pd(kept, m, kept, b); }
+  static Vec fma_where(Mask m, Vec a, Vec b, Vec kept) {
+    return _mm512_mask3_fmadd_pd(a, b, kept, m);
+  }
+  static Vec max_where(Mask m, Vec a, Vec kept) { return _mm512_mask_max_pd(kept, m, a, kept); }
+
+  static Vec fraction(Vec x) { return _mm512_reduce_pd(x, 0x09); }
+  static Vec scale_by_power(Vec p, Vec x) { return _mm512_scalef_pd(p, x); }
+
+  static void transpose(Vec (&r)[kLanes]) {
+    Vec t[kLanes];
+    POISE_UNROLL(4)
+    for (int i = 0; i < 8; i += 2) {
+      t[i] = _mm512_unpacklo_pd(r[i], r[i + 1]);
+      t[i + 1] = _mm512_unpackhi_pd(r[i], r[i + 1]);
+    }
+    // t[2g + c] holds columns c, 2 + c, 4 + c, 6 + c of rows 2g, 2g + 1, one per 128-bit lane.
+    POISE_UNROLL(2)
+    for (int c = 0; c < 2; ++c) {
+      const Vec even_a = _mm512_shuffle_f64x2(t[c], t[2 + c], 0x88);
+      const Vec odd_a = _mm512_shuffle_f64x2(t[c], t[2 + c], 0xdd);
+      const Vec even_b = _mm512_shuffle_f64x2(t[4 + c], t[6 + c], 0x88);
+      const Vec odd_b = _mm512_shuffle_f64x2(t[4 + c], t[6 + c], 0xdd);
+      r[c] = _mm512_shuffle_f64x2(even_a, even_b, 0x88);
+      r[4 + c] = _mm512_shuffle_f64x2(even_a, even_b, 0xdd);
+      r[2 + c] = _mm512_shuffle_f64x2(odd_a, odd_b, 0x88);
+      r[6 + c] = _mm512_shuffle_f64x2(odd_a, odd_b, 0xdd);
+    }
+  }
+};
+
+}  // namespace poise::POISE_NAMESPACE

@@ -1,0 +1,78 @@
+// The vector verbs with one lane, in plain C++: the path of any machine.
+//
+// A multiply-add is two roundings here (libm's fma would be a function call without hardware for
+// it). max(a, b) and min(a, b) return b when either is NaN, like the vector instruction sets.
+
+namespace poise::POISE_NAMESPACE {
+
+template <class Number>
+struct Simd {
+  using T = Number;
+  using Vec = T;
+  using Mask = bool;
+  static constexpr int kLanes = 1;
+  static constexpr int kTileRows = 2, kTileVectors = 4;
+
+  static Vec load(const T* p) { return *p; }
+  static Vec load_any(const T* p) { return *p; }
+  static Vec load_first(const T* p, int64_t n) { return n > 0 ? *p : T(0); }
+  static void store(T* p, Vec v) { *p = v; }
+  static void store_any(T* p, Vec v) { *p = v; }
+  // Truncated to an integer that fits 32 bits.
+  static void store_integers(int32_t* p, Vec v) { *p = static_cast<int32_t>(v); }
+  static void store_first(T* p, Vec v, int64_t n) {
+    if (n > 0) *p = v;
+  }
+  static Vec set(T x) { return x; }
+  static Vec zero() { return T(0); }
+  static Vec add(Vec a, Vec b) { return a + b; }
+  static Vec sub(Vec a, Vec b) { return a - b; }
+  static Vec mul(Vec a, Vec b) { return a * b; }
+  static Vec div(Vec a, Vec b) { return a / b; }
+  static Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
+  static Vec max(Vec a, Vec b) { return a > b ? a : b; }
+  static Vec min(Vec a, Vec b) { return a < b ? a : b; }
+  static Vec abs(Vec a) { return __builtin_signbit(a) ? -a : a; }
+  static Vec with_sign_of(Vec magnitude, Vec sign) {
+    return __builtin_signbit(sign) ? -magnitude : magnitude;
+  }
+  static Mask less(Vec a, Vec b) { return a < b; }
+  static Mask less_equal(Vec a, Vec b) { return a <= b; }
+  static Mask equal(Vec a, Vec b) { return a == b; }
+  static Mask negative(Vec a) { return __builtin_signbit(a) != 0; }
+  static Mask both(Mask a, Mask b) { return a && b; }
+  static Mask first_only(Mask a, Mask b) { return a && !b; }
+  static bool any(Mask m) { return m; }
+  static Vec select(Mask m, Vec yes, Vec no) { return m ? yes : no; }
+  // The operation where m is set, `kept` elsewhere.
+  static Vec add_where(Mask m, Vec kept, Vec b) { return m ? kept + b : kept; }
+  static Vec fma_where(Mask m, Vec a, Vec b, Vec kept) { return m ? fma(a, b, kept) : kept; }
+  static Vec max_where(Mask m, Vec a, Vec kept) { return m ? max(a, kept) : kept; }
+
+  // Only |x| far below 2^31 matters: exp() drops everything under its cut, NaN and infinities
+  // included, before the integer below is used.
+  static int32_t floor_of(Vec x) {
+    const bool usable = x > T(-2000) && x < T(2000);
+    const int32_t n = static_cast<int32_t>(usable ? x : T(0));
+    return n - (usable && static_cast<T>(n) > x ? 1 : 0);
+  }
+  static Vec fraction(Vec x) { return x - static_cast<T>(floor_of(x)); }
+  static Vec scale_by_power(Vec p, Vec x) {
+    constexpr int kMantissaBits = sizeof(T) == 4 ? 23 : 52;
+    using Bits = decltype(bits_of(T(0)));
+    const Bits shifted = static_cast<Bits>(floor_of(x)) << kMantissaBits;
+    Bits bits;
+    __builtin_memcpy(&bits, &p, sizeof p);
+    bits += shifted;
+    __builtin_memcpy(&p, &bits, sizeof p);
+    return p;
+  }
+
+  static void transpose(Vec (&)[kLanes]) {}
+
+ private:
+  static uint32_t bits_of(float) { return 0; }
+  static uint64_t bits_of(double) { return 0; }
+};
+
+}  // namespace poise::POISE_NAMESPACE

@@ -1,0 +1,15 @@
+// Every kernel body, in the order they build on one another; included once per instruction set,
+// inside its target region and after its vector verbs. The order matters: no sorting here.
+// clang-format off
+#include "kernels/softmax.inl"
+#include "kernels/state.inl"
+#include "kernels/tile.inl"
+#include "kernels/convert.inl"
+#include "kernels/mask.inl"
+#include "kernels/tally.inl"
+#include "kernels/layout.inl"
+#include "kernels/block.inl"
+#include "kernels/forward.inl"
+#include "kernels/materialise.inl"
+#include "kernels/table.inl"
+// clang-format on

@@ -1,0 +1,350 @@
+// One tile of queries against one packed block of keys: the step everything is made of.
+//
+//   S = scale K Q                      score_block, maxima kept in registers when nothing is masked
+//   S = logits(S)                      mask.inl, only when something masks, caps or adds
+//   m' = max(m, max S), alpha = e^(m - m')
+//   P = e^(S - m'), l = fma(l, alpha, sum_j P)     j ascending: a fixed order
+//   O = fma(alpha, O, V P)             value_block
+// Tallies, when on, read S and P on the way and change nothing.
+
+namespace poise::POISE_NAMESPACE {
+
+// The row of weigh_keys' sums behind those that a tally keeps.
+inline constexpr int kLowest = kArgmax + 1;
+
+// What a block may hold besides keys that every row sees.
+//   none   every key is seen by every row; only a score that overflows can be -inf
+//   masked some logits are -inf
+//   marked as masked, and an unseen key gets the weight -0, for value_block_isolated
+enum class Unseen : uint8_t { none, masked, marked };
+
+// Weighs keys [begin, end) of one vector: logits become weights in place, their sum is returned.
+// `sums` receives the tally of the block, one row of lanes per field up to kArgmax, and the lowest
+// logit. With kMoments, logits are plain scores seen by every row, and their moments about `shift`
+// are gathered too: one pass less over the block.
+template <class S, TallyLevel kLevel, Unseen kUnseen, bool kMoments>
+inline typename S::Vec weigh_keys(int64_t begin, int64_t end, typename S::Vec max,
+                                  typename S::Vec shift, typename S::T* logits, typename S::T* sums,
+                                  typename S::T* moments) {
+  using T = typename S::T;
+  using Vec = typename S::Vec;
+  constexpr bool kMaxLevel = kLevel >= TallyLevel::max;
+  constexpr bool kCore = kLevel >= TallyLevel::core;
+  constexpr bool kFull = kLevel >= TallyLevel::full;
+  const Vec unseen = S::set(-Limits<T>::kInfinity);
+  Vec total = S::zero();
+  Vec lower = S::zero(), rest = S::zero(), rest_t = S::zero(), rest_t2 = S::zero();
+  Vec rest_e2 = S::zero(), rest_e3 = S::zero(), second = unseen;
+  Vec argmax = S::set(static_cast<T>(kBlockKeys));
+  Vec s1 = S::zero(), s2 = S::zero(), low = S::set(Limits<T>::kInfinity);
+  POISE_UNROLL(4)
+  for (int64_t j = begin; j < end; ++j) {
+    T* at = logits + j * kQueries<S>;
+    const Vec s = S::load(at);
+    const Vec t = S::sub(s, max);
+    const Vec p = exp<S>(t);
+    total = S::add(total, p);
+    if constexpr (kUnseen == Unseen::marked)
+      S::store(at, S::select(S::equal(s, unseen), S::set(T(-0.0)), p));
+    else
+      S::store(at, p);
+    if constexpr (kMoments) {
+      const Vec d = S::sub(s, shift);
+      s1 = S::add(s1, d);
+      s2 = S::fma(d, d, s2);
+    }
+    if constexpr (kMaxLevel) {
+      const typename S::Mask below = S::less(t, S::zero());
+      lower = S::add_where(below, lower, S::set(1));
+      rest = S::add_where(below, rest, p);
+      second = S::max_where(below, s, second);
+      low = S::min(s, low);
+      if constexpr (kCore) {
+        // t e^t is 0 at the maximum and long before -104; the clamp keeps -inf * 0 away.
+        const Vec near = S::max(t, S::set(-104));
+        rest_t = S::fma(near, p, rest_t);
+        rest_e2 = S::fma_where(below, p, p, rest_e2);
+        if constexpr (kFull) {
+          rest_t2 = S::fma(S::mul(near, p), near, rest_t2);
+          rest_e3 = S::fma_where(below, S::mul(p, p), p, rest_e3);
+          argmax = S::select(below, argmax, S::min(S::set(static_cast<T>(j)), argmax));
+        }
+      }
+    }
+  }
+  if constexpr (kMaxLevel) {
+    constexpr int W = S::kLanes;
+    S::store(sums + kOnes * W, S::sub(S::set(static_cast<T>(end - begin)), lower));
+    S::store(sums + kRest * W, rest);
+    S::store(sums + kRestT * W, rest_t);
+    S::store(sums + kRestT2 * W, rest_t2);
+    S::store(sums + kRestE2 * W, rest_e2);
+    S::store(sums + kRestE3 * W, rest_e3);
+    S::store(sums + kSecond * W, second);
+    S::store(sums + kArgmax * W, argmax);
+    S::store(sums + kLowest * W, low);
+  }
+  // The largest score is the softmax state's; a tally reads it there.
+  if constexpr (kMoments) store_moments<S>(moments, shift, s1, s2, low, unseen);
+  return total;
+}
+
+// What weigh_keys is to do with one vector of a block.
+template <class S>
+struct WeighJob {
+  TallyLevel level;
+  Unseen unseen;
+  bool moments;  // only with Unseen::none and level core or full
+  int64_t begin, end;
+  typename S::Vec max, shift;
+};
+
+template <class S, TallyLevel kLevel>
+inline typename S::Vec weigh_at(const WeighJob<S>& job, typename S::T* logits, typename S::T* sums,
+                                typename S::T* moments) {
+  switch (job.unseen) {
+    case Unseen::none:
+      if constexpr (kLevel >= TallyLevel::core)
+        if (job.moments)
+          return weigh_keys<S, kLevel, Unseen::none, true>(job.begin, job.end, job.max, job.shift,
+                                                           logits, sums, moments);
+      return weigh_keys<S, kLevel, Unseen::none, false>(job.begin, job.end, job.max, job.shift,
+                                                        logits, sums, moments);
+    case Unseen::masked:
+      return weigh_keys<S, kLevel, Unseen::masked, false>(job.begin, job.end, job.max, job.shift,
+                                                          logits, sums, moments);
+    case Unseen::marked:
+      break;
+  }
+  return weigh_keys<S, kLevel, Unseen::marked, false>(job.begin, job.end, job.max, job.shift,
+                                                      logits, sums, moments);
+}
+
+template <class S>
+inline typename S::Vec weigh(const WeighJob<S>& job, typename S::T* logits, typename S::T* sums,
+                             typename S::T* moments) {
+  switch (job.level) {
+    case TallyLevel::off:
+      return weigh_at<S, TallyLevel::off>(job, logits, sums, moments);
+    case TallyLevel::max:
+      return weigh_at<S, TallyLevel::max>(job, logits, sums, moments);
+    case TallyLevel::core:
+      return weigh_at<S, TallyLevel::core>(job, logits, sums, moments);
+    case TallyLevel::full:
+      break;
+  }
+  return weigh_at<S, TallyLevel::full>(job, logits, sums, moments);
+}
+
+// The tally of one vector over one block, gathered while the block is processed.
+template <class S>
+struct BlockTally {
+  using T = typename S::T;
+  static constexpr int W = S::kLanes;
+  alignas(64) T sums[(kLowest + 1) * W];
+  alignas(64) T score_moments[5 * W];
+  alignas(64) T logit_moments[5 * W];
+  alignas(64) T visible[W];
+  alignas(64) T stand_ins[W];
+};
+
+// Counts visible keys whose finite bias stands in for -inf; `keys.values` are logits.
+template <class S>
+inline typename S::Vec count_stand_ins(const MomentKeys<S>& keys) {
+  using Vec = typename S::Vec;
+  const Vec unseen = S::set(-Limits<typename S::T>::kInfinity);
+  Vec count = S::zero();
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
+    const Vec bias = S::load(keys.extra + j * kQueries<S>);
+    const typename S::Mask stand_in = S::less_equal(bias, S::set(keys.stand_in_bias));
+    const typename S::Mask hidden = S::equal(S::load(keys.values + j * kQueries<S>), unseen);
+    count = S::add_where(S::first_only(stand_in, hidden), count, S::set(1));
+  }
+  return count;
+}
+
+// A plain block in which scores overflowed to -inf: such keys count as masked, which the fused pass
+// cannot know. The scores are computed once more, into `again`, and the moments taken of those that
+// count. Returns the visible keys of each lane. Rare, so its cost does not matter.
+template <class S>
+inline typename S::Vec recount_overflow(const ForwardTask& task, const MomentKeys<S>& keys,
+                                        const typename S::T* query, const BlockRows<S>& key_rows,
+                                        bool moments, const double* part, typename S::T* again,
+                                        typename S::T* out) {
+  using T = typename S::T;
+  using Vec = typename S::Vec;
+  const int64_t lane = keys.vector * S::kLanes;
+  Vec unused[S::kTileVectors];
+  score_block<S, false>(query + lane, key_rows.data, key_rows.stride, task.head_dim,
+                        static_cast<T>(task.scale), keys.begin, keys.end, 1, &keys.begin, &keys.end,
+                        again + lane, unused);
+  MomentKeys<S> counted = keys;
+  counted.values = again + lane;
+  if (moments) block_moments<S>(counted, part, kScoreMoments, out);
+  Vec visible = S::zero();
+  for (int64_t j = keys.begin; j < keys.end; ++j)
+    visible =
+        S::add_where(counted_lanes<S, true>(counted, j, S::load(counted.values + j * kQueries<S>)),
+                     visible, S::set(1));
+  return visible;
+}
+
+// Adds what one vector gathered to the split's tally, whose maximum moves from old_max to new_max.
+template <class S>
+inline void tally_block(const BlockTally<S>& block, TallyLevel level, bool with_logits, int64_t key,
+                        const typename S::T* old_max, const typename S::T* new_max,
+                        const typename S::T* alpha, double* __restrict scratch, double* part) {
+  constexpr int Q = kQueries<S>, W = S::kLanes;
+  const auto widen = [&](const typename S::T* from, int field) {
+    for (int i = 0; i < W; ++i) scratch[field * Q + i] = static_cast<double>(from[i]);
+  };
+  widen(block.sums + kOnes * W, kOnes);
+  widen(block.sums + kRest * W, kRest);
+  widen(block.sums + kSecond * W, kSecond);
+  widen(block.visible, kVisible);
+  widen(block.stand_ins, kStandIns);
+  if (level == TallyLevel::full) {
+    widen(block.sums + kRestT2 * W, kRestT2);
+    widen(block.sums + kRestE3 * W, kRestE3);
+    for (int i = 0; i < W; ++i) {
+      const double at = static_cast<double>(block.sums[kArgmax * W + i]);
+      scratch[kArgmax * Q + i] = at < double(kBlockKeys) ? at + static_cast<double>(key) : kNoKey;
+    }
+  }
+  if (level >= TallyLevel::core) {
+    widen(block.sums + kRestT * W, kRestT);
+    widen(block.sums + kRestE2 * W, kRestE2);
+    for (int f = 0; f < 5; ++f) widen(block.score_moments + f * W, kScoreMoments + f);
+    if (with_logits)
+      for (int f = 0; f < 5; ++f) widen(block.logit_moments + f * W, kLogitMoments + f);
+  }
+  raise_max<S>(level, part, old_max, new_max, alpha);
+  add_tally<S>(level, with_logits, part, scratch);
+}
+
+// Values of tracked keys (the first kTallyTracked of the sequence) of one vector.
+template <class S>
+inline void track_keys(const typename S::T* values, int64_t begin, int64_t end, double* tracked) {
+  constexpr int Q = kQueries<S>, W = S::kLanes;
+  for (int64_t k = begin; k < end && k < kTallyTracked; ++k)
+    for (int i = 0; i < W; ++i) tracked[k * Q + i] = static_cast<double>(values[k * Q + i]);
+}
+
+// Whether logits are anything but the scores: their moments are then kept apart.
+POISE_INLINE bool changes_scores(const ForwardTask& task) {
+  return task.bias.data != nullptr || task.softcap > 0 || task.has_alibi;
+}
+
+// The level of one vector of rows under sampling: every n-th vector of the sequence is measured.
+template <class S>
+POISE_INLINE TallyLevel level_of(const ForwardTask& task, int64_t row) {
+  const bool measured = task.level != TallyLevel::off && row / S::kLanes % task.every == 0;
+  return measured ? task.level : TallyLevel::off;
+}
+
+template <class S>
+inline void process_block(const ForwardTask& task, const Workspace<S>& space, Tile<S>& tile,
+                          const BlockView<S>& view, int64_t key, const BlockRows<S>& keys_here,
+                          const BlockRows<S>& values_here) {
+  using T = typename S::T;
+  using Vec = typename S::Vec;
+  constexpr int W = S::kLanes, Q = kQueries<S>;
+  const bool has_extra = task.bias.data != nullptr || task.mask.data != nullptr;
+  const bool changed = changes_scores(task);
+  // An infinite key can make a visible logit -inf, which counts as masked; a value that is not
+  // finite needs to know which keys are seen.
+  const bool masked = view.partial || has_extra || !keys_here.finite || !values_here.finite;
+  const Unseen kind = !values_here.finite ? Unseen::marked : masked ? Unseen::masked : Unseen::none;
+  T* scores = space.scores;
+
+  Vec max[S::kTileVectors];
+  for (int v = 0; v < view.vectors; ++v) max[v] = S::load(tile.part_max + v * W);
+  if (masked || changed)
+    score_block<S, false>(tile.query, keys_here.data, keys_here.stride, task.head_dim,
+                          static_cast<T>(task.scale), view.begin, view.end, view.vectors,
+                          view.key_begin, view.key_end, scores, max);
+  else
+    score_block<S, true>(tile.query, keys_here.data, keys_here.stride, task.head_dim,
+                         static_cast<T>(task.scale), view.begin, view.end, view.vectors,
+                         view.key_begin, view.key_end, scores, max);
+  if (has_extra) load_extra<S>(task, tile.row, tile.rows, key, view.begin, view.end, space.extra);
+
+  for (int v = 0; v < view.vectors; ++v) {
+    const int64_t lane = v * W, begin = view.key_begin[v], end = view.key_end[v];
+    const TallyLevel level = level_of<S>(task, tile.row + lane);
+    const bool moments = level >= TallyLevel::core;
+    const bool fused = moments && kind == Unseen::none && !changed;
+    const bool track = level == TallyLevel::full && key == 0;
+    double* part = tile.part_tally + lane;
+    T* s = scores + lane;
+    const T* extra = has_extra ? space.extra + lane : nullptr;
+    const MomentKeys<S> keys{begin, end, s, extra, static_cast<T>(task.stand_in_bias), &view, v};
+    BlockTally<S> block;
+    Vec visible = S::set(static_cast<T>(end - begin));
+    if (moments) {
+      if (!fused) block_moments<S>(keys, part, kScoreMoments, block.score_moments);
+      const int64_t lanes = tile.rows - lane < W ? tile.rows - lane : W;
+      if (level == TallyLevel::full) {
+        const T low = static_cast<T>(task.histogram_low);
+        const T inverse = static_cast<T>(task.histogram_inverse_width);
+        if (masked)
+          block_histogram<S, true>(keys, lanes, low, inverse, task.histogram);
+        else
+          block_histogram<S, false>(keys, lanes, low, inverse, task.histogram);
+      }
+    }
+    if (track) {
+      track_keys<S>(s, begin, end, tile.tracked + kTallyTracked * Q + lane);
+      if (task.bias.data != nullptr)
+        track_keys<S>(extra, begin, end, tile.tracked + 2 * kTallyTracked * Q + lane);
+    }
+    if (task.softcap > 0) cap_scores<S>(static_cast<T>(task.softcap), begin, end, s);
+    if (masked || changed) {
+      visible = S::zero();
+      max[v] = finish_logits<S>(task, view, v, tile.row, key, has_extra ? space.extra : nullptr,
+                                scores, max[v], &visible);
+    }
+    if (track) track_keys<S>(s, begin, end, tile.tracked + lane);
+    const Vec stand_ins =
+        moments && task.bias.data != nullptr ? count_stand_ins<S>(keys) : S::zero();
+    if (moments && changed) block_moments<S>(keys, part, kLogitMoments, block.logit_moments);
+
+    const Vec old_max = S::load(tile.part_max + lane);
+    const Vec alpha = exp<S>(S::sub(old_max, max[v]));
+    const Vec unseen = S::set(values_here.finite ? T(0) : T(-0.0));
+    for (int64_t j = view.begin; j < begin; ++j) S::store(s + j * Q, unseen);
+    const WeighJob<S> job{level,
+                          kind,
+                          fused,
+                          begin,
+                          end,
+                          max[v],
+                          fused ? moment_shift<S, false>(keys, part, kScoreMoments) : unseen};
+    const Vec total = weigh<S>(job, s, block.sums, block.score_moments);
+    S::store(tile.part_sum + lane, S::fma(S::load(tile.part_sum + lane), alpha, total));
+    S::store(space.alpha + lane, alpha);
+    if (level != TallyLevel::off) {
+      if (kind == Unseen::none && !changed &&
+          S::any(S::equal(S::load(block.sums + kLowest * W), S::set(-Limits<T>::kInfinity))))
+        visible = recount_overflow<S>(task, keys, tile.query, keys_here, moments, part, space.extra,
+                                      block.score_moments);
+      alignas(64) T from[W];
+      S::store(from, old_max);
+      S::store(tile.part_max + lane, max[v]);
+      S::store(block.visible, visible);
+      S::store(block.stand_ins, stand_ins);
+      tally_block<S>(block, level, changed, key, from, tile.part_max + lane, space.alpha + lane,
+                     space.block_tally + lane, part);
+    }
+    S::store(tile.part_max + lane, max[v]);
+  }
+
+  if (values_here.finite)
+    value_block<S>(scores, values_here.data, values_here.stride, task.value_dim, view.begin,
+                   view.vectors, view.key_end, space.alpha, tile.part_out);
+  else
+    value_block_isolated<S>(scores, values_here.data, values_here.stride, task.value_dim,
+                            view.begin, view.vectors, view.key_end, space.alpha, tile.part_out);
+}
+
+}  // namespace poise::POISE_NAMESPACE

@@ -1,0 +1,136 @@
+// The only contract between the planner's side and the kernels: plain structs and a table of
+// function pointers, one table per instruction set.
+//
+// In: one head's rows as pointers and strides, everything already checked and resolved. Out: rows
+// of out, the softmax state, and raw per-row tallies. No std containers, no exceptions, no I/O, no
+// allocation here; nothing in these structs may need a constructor.
+#pragma once
+
+#include <stdint.h>
+
+namespace poise {
+
+// Element type of a bias or mask as the kernels know it.
+enum class Element : uint8_t { f32, f64, f16, bf16, boolean };
+
+// A two-axis view of one head: element (row, col) at data + row * row_stride + col * col_stride.
+struct ConstPlane {
+  const void* data;
+  int64_t row_stride;
+  int64_t col_stride;
+};
+struct Plane {
+  void* data;
+  int64_t row_stride;
+  int64_t col_stride;
+};
+// One value per query row.
+struct Column {
+  void* data;  // null = not wanted
+  int64_t stride;
+};
+
+// How much a tally holds; the numbers are those of poise::StatsLevel.
+enum class TallyLevel : uint8_t { off, max, core, full };
+
+inline constexpr int kTallyTracked = 4;
+inline constexpr int kTallyBins = 64;
+
+// The streaming state of one query row (docs/health.md, "Streaming state"), as it stands when all
+// keys have been seen. "rest" sums leave one arg-max out: its t = 0, e = 1 is implicit. Fields
+// above the task's level are not written.
+struct RowTally {
+  int64_t row;       // query index in the sequence
+  double max;        // largest visible logit; lowest float when there is none
+  double second;     // second-largest visible logit, -inf when there is none
+  double rest;       // sum of e^t
+  double visible;    // visible keys
+  double stand_ins;  // of these, keys whose bias stands in for -inf
+  double bad;        // > 0 when a visible logit was NaN or +inf
+  // From level core on. Moments are about their shift, over visible keys less stand-ins.
+  double rest_t;   // sum of t e^t
+  double rest_e2;  // sum of e^2t
+  double score_shift, score_s1, score_s2, score_min, score_max;
+  double logit_shift, logit_s1, logit_s2, logit_min, logit_max;  // only where logits differ
+  // Level full.
+  double rest_t2;                       // sum of t^2 e^t
+  double rest_e3;                       // sum of e^3t
+  int64_t argmax;                       // first key at the maximum
+  double tracked_logit[kTallyTracked];  // -inf where masked or absent
+  double tracked_score[kTallyTracked];
+  double tracked_bias[kTallyTracked];  // 0 without a bias
+};
+
+// One head's forward problem for rows [row_begin, row_end).
+// Key j is visible to row i when j < kv_len, i + lower <= j <= i + upper, mask(i, j) and
+// bias(i, j) > -inf.
+struct ForwardTask {
+  ConstPlane query, key, value;
+  Plane out;
+  int64_t row_begin, row_end;
+  int64_t kv_len;
+  int64_t head_dim, value_dim;
+  double scale, softcap;  // softcap 0 = off
+  int64_t lower, upper;   // relative to the row; INT64_MIN / 4 and INT64_MAX / 4 = open
+  bool has_alibi;
+  double slope, diagonal;  // logit += -slope * |i + diagonal - j|
+  ConstPlane bias;         // data null = none
+  Element bias_element;
+  ConstPlane mask;  // data null = none; bytes, 0 = may not attend
+  double sink;      // -inf = none
+  Column lse, lse_without_sink, max_score, row_max, row_sum;  // each indexed by row from 0
+  Plane accumulator;                                          // data null = not wanted
+  TallyLevel level;
+  int64_t every;  // tally rows whose row / lanes is a multiple of it
+  double stand_in_bias;
+  double histogram_low, histogram_inverse_width;
+  RowTally* tallies;    // room for every row of the task; filled in order of rows
+  int64_t tally_count;  // written by the kernel
+  int64_t* histogram;   // [1 + kTallyBins + 1]: below, bins, above; added to, never zeroed
+  void* workspace;      // workspace_bytes(), aligned to 64
+};
+
+// Materialised outputs of the same rows, after forward: what attention's optional L x L outputs
+// need. row_max and row_sum are inputs here (the sink included).
+struct MaterialiseTask {
+  ForwardTask problem;                    // outputs and tally unused
+  Plane scores, capped, logits, weights;  // data null = not wanted; [rows, kv_len_total]
+  int64_t kv_total;  // columns to write; keys at and after kv_len get 0, 0, -inf, 0
+};
+
+// Joins softmax states of `rows` rows: whole = merge(whole, part), both contiguous per row.
+struct MergeTask {
+  Column whole_max, whole_sum, part_max, part_sum;
+  Plane whole, part;  // accumulators [rows, value_dim]
+  int64_t rows, value_dim;
+};
+
+// out = accumulator / sum and lse, for `rows` rows.
+struct FinishTask {
+  Column row_max, row_sum, lse;
+  Plane accumulator;
+  Plane out;
+  int64_t rows, value_dim;
+};
+
+// The kernels of one dtype.
+struct KernelSet {
+  int lanes;         // query rows per vector
+  int tile_queries;  // query rows per inner tile (a whole number of vectors)
+  int task_queries;  // query rows that share one packed key block
+  int64_t (*workspace_bytes)(int64_t head_dim, int64_t value_dim);
+  void (*forward)(ForwardTask& task);
+  void (*materialise)(const MaterialiseTask& task);
+  void (*merge)(const MergeTask& task);
+  void (*finish)(const FinishTask& task);
+  void (*exp)(const void* t, void* result, int64_t count);   // the kernels' exp, for tests
+  void (*tanh)(const void* x, void* result, int64_t count);  // the kernels' tanh, for tests
+  double (*fma_chain)(int64_t rounds);  // flops of a register-only FMA loop, to time the peak with
+};
+
+struct Kernels {
+  const char* name;  // "avx512", "avx2", "scalar"
+  KernelSet f32, f64;
+};
+
+}  // namespace poise

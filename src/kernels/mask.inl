@@ -1,0 +1,225 @@
+// From scores to logits: softcap, ALiBi, bias and every mask, one vector of queries at a time.
+//
+//   visible(j, i) = begin[i] <= j < end[i]  (causal, window, lengths)  and  extra(j, i) != -inf
+//   logits[j][i]  = visible ? cap(scores) - slope |i + diagonal - j| + extra(j, i) : -inf
+// extra is a tile [key][query] that joins bias and bool mask (a masked entry is -inf). A masked key
+// is replaced after everything else, so that a NaN in it or in its bias goes nowhere.
+
+namespace poise::POISE_NAMESPACE {
+
+// How one tile of queries sees one block of keys. Keys count from the block's first key.
+template <class S>
+struct BlockView {
+  using T = typename S::T;
+  int vectors;                         // vectors with at least one row
+  int64_t rows;                        // rows of the tile
+  int64_t begin, end;                  // keys any row sees by position
+  bool partial;                        // some row sees less than [begin, end)
+  int64_t key_begin[S::kTileVectors];  // the same per vector; both ascend
+  int64_t key_end[S::kTileVectors];
+  alignas(64) T lane_begin[kQueries<S>];  // the same per row
+  alignas(64) T lane_end[kQueries<S>];
+};
+
+POISE_INLINE int64_t clamp_key(int64_t key, int64_t limit) {
+  return key < 0 ? 0 : key > limit ? limit : key;
+}
+
+// Keys [begin, end) of the block [key, key + keys) that one row sees by position.
+struct KeyRange {
+  int64_t begin, end;
+};
+POISE_INLINE KeyRange keys_of_row(const ForwardTask& task, int64_t row, int64_t key, int64_t keys) {
+  const int64_t begin = clamp_key(row + task.lower - key, keys);
+  const int64_t end = clamp_key(row + task.upper + 1 - key, keys);
+  return {begin, end < begin ? begin : end};
+}
+
+template <class S>
+inline void fill_lane_ranges(const ForwardTask& task, int64_t row, int64_t key, int64_t keys,
+                             BlockView<S>* view) {
+  for (int64_t i = 0; i < view->vectors * S::kLanes; ++i) {
+    // Lanes without a row repeat the last one: their results go nowhere.
+    const KeyRange range =
+        keys_of_row(task, row + (i < view->rows ? i : view->rows - 1), key, keys);
+    view->lane_begin[i] = static_cast<typename S::T>(range.begin);
+    view->lane_end[i] = static_cast<typename S::T>(range.end);
+  }
+}
+
+// Fills `view` for rows [row, row + rows) and keys [key, key + keys).
+template <class S>
+inline void view_block(const ForwardTask& task, int64_t row, int64_t rows, int64_t key,
+                       int64_t keys, BlockView<S>* view) {
+  constexpr int W = S::kLanes;
+  const KeyRange first = keys_of_row(task, row, key, keys);
+  const KeyRange last = keys_of_row(task, row + rows - 1, key, keys);
+  view->rows = rows;
+  view->vectors = static_cast<int>((rows + W - 1) / W);
+  view->begin = first.begin;
+  view->end = last.end;
+  view->partial = first.end < last.end || last.begin > first.begin;
+  for (int v = 0; v < view->vectors; ++v) {
+    const int64_t vector_last = row + ((v + 1) * W < rows ? (v + 1) * W : rows) - 1;
+    view->key_begin[v] = keys_of_row(task, row + v * W, key, keys).begin;
+    view->key_end[v] = keys_of_row(task, vector_last, key, keys).end;
+  }
+  if (view->partial) fill_lane_ranges<S>(task, row, key, keys, view);
+}
+
+// The same block with every key present, for outputs that show masked keys too: positions then mask
+// lane by lane.
+template <class S>
+inline void view_whole_block(const ForwardTask& task, int64_t row, int64_t rows, int64_t key,
+                             int64_t keys, BlockView<S>* view) {
+  view->rows = rows;
+  view->vectors = static_cast<int>((rows + S::kLanes - 1) / S::kLanes);
+  view->begin = 0;
+  view->end = keys;
+  view->partial = true;
+  for (int v = 0; v < view->vectors; ++v) {
+    view->key_begin[v] = 0;
+    view->key_end[v] = keys;
+  }
+  fill_lane_ranges<S>(task, row, key, keys, view);
+}
+
+template <class S>
+POISE_INLINE typename S::Mask sees_by_position(const BlockView<S>& view, int v, int64_t j) {
+  const typename S::Vec at = S::set(static_cast<typename S::T>(j));
+  return S::both(S::less_equal(S::load(view.lane_begin + v * S::kLanes), at),
+                 S::less(at, S::load(view.lane_end + v * S::kLanes)));
+}
+
+// The bias of one query row over keys [begin, end), scattered down a column of `extra`.
+template <class T, int kStride>
+inline void load_bias_row(const ForwardTask& task, int64_t row, int64_t key, int64_t begin,
+                          int64_t end, T* column) {
+  const ConstPlane& bias = task.bias;
+  const int64_t at = row * bias.row_stride + key * bias.col_stride;
+  for (int64_t j = begin; j < end; ++j)
+    column[j * kStride] = read_element<T>(bias.data, task.bias_element, at + j * bias.col_stride);
+}
+
+// Bias in the accumulation type with adjacent keys: blocks of rows turned in registers.
+template <class S>
+inline void load_bias_blocks(const ForwardTask& task, int64_t row, int64_t rows, int64_t key,
+                             int64_t begin, int64_t end, typename S::T* extra) {
+  using T = typename S::T;
+  constexpr int W = S::kLanes;
+  for (int64_t v = 0; v * W < rows; ++v) {
+    const int64_t here = rows - v * W < W ? rows - v * W : W;
+    const T* from =
+        static_cast<const T*>(task.bias.data) + (row + v * W) * task.bias.row_stride + key;
+    for (int64_t j = begin; j < end; j += W) {
+      const int64_t width = end - j < W ? end - j : W;
+      typename S::Vec block[W];
+      POISE_UNROLL(16)
+      for (int i = 0; i < W; ++i)
+        block[i] = i < here
+                       ? (width == W ? S::load_any(from + i * task.bias.row_stride + j)
+                                     : S::load_first(from + i * task.bias.row_stride + j, width))
+                       : S::zero();
+      S::transpose(block);
+      for (int64_t i = 0; i < width; ++i) S::store(extra + (j + i) * kQueries<S> + v * W, block[i]);
+    }
+  }
+}
+
+// Writes bias and mask of rows [row, row + rows), keys key + [begin, end) into extra [key][query].
+// Lanes without a row hold 0.
+template <class S>
+inline void load_extra(const ForwardTask& task, int64_t row, int64_t rows, int64_t key,
+                       int64_t begin, int64_t end, typename S::T* extra) {
+  using T = typename S::T;
+  constexpr int Q = kQueries<S>;
+  constexpr Element kOwn = sizeof(T) == 4 ? Element::f32 : Element::f64;
+  const ConstPlane& bias = task.bias;
+  const ConstPlane& mask = task.mask;
+  if (bias.data != nullptr && bias.col_stride == 1 && bias.row_stride != 0 &&
+      task.bias_element == kOwn) {
+    load_bias_blocks<S>(task, row, rows, key, begin, end, extra);
+  } else if (bias.data != nullptr && bias.row_stride != 0) {
+    for (int64_t i = 0; i < Q; ++i) {
+      if (i < rows) {
+        load_bias_row<T, Q>(task, row + i, key, begin, end, extra + i);
+        continue;
+      }
+      for (int64_t j = begin; j < end; ++j) extra[j * Q + i] = T(0);
+    }
+  } else {
+    for (int64_t j = begin; j < end; ++j) {
+      const T x = bias.data == nullptr
+                      ? T(0)
+                      : read_element<T>(bias.data, task.bias_element, (key + j) * bias.col_stride);
+      for (int64_t i = 0; i < Q; i += S::kLanes) S::store(extra + j * Q + i, S::set(x));
+    }
+  }
+  if (mask.data == nullptr) return;
+  const uint8_t* bytes = static_cast<const uint8_t*>(mask.data) + key * mask.col_stride;
+  if (mask.row_stride == 0) {
+    const typename S::Vec masked = S::set(-Limits<T>::kInfinity);
+    for (int64_t j = begin; j < end; ++j)
+      if (bytes[j * mask.col_stride] == 0)
+        for (int64_t i = 0; i < Q; i += S::kLanes) S::store(extra + j * Q + i, masked);
+    return;
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    const uint8_t* at = bytes + (row + i) * mask.row_stride;
+    for (int64_t j = begin; j < end; ++j)
+      if (at[j * mask.col_stride] == 0) extra[j * Q + i] = -Limits<T>::kInfinity;
+  }
+}
+
+// capped = softcap tanh(scores / softcap), in place, keys [begin, end) of one vector.
+template <class S>
+inline void cap_scores(typename S::T softcap, int64_t begin, int64_t end, typename S::T* scores) {
+  const typename S::Vec cap = S::set(softcap);
+  for (int64_t j = begin; j < end; ++j) {
+    typename S::T* s = scores + j * kQueries<S>;
+    S::store(s, S::mul(cap, tanh<S>(S::div(S::load(s), cap))));
+  }
+}
+
+// Turns the capped scores of vector v into logits in place, keys [begin, end) of the view; `extra`
+// null = neither bias nor mask. Returns the largest logit joined with `max`, and adds the visible
+// keys of each lane to *visible.
+template <class S>
+inline typename S::Vec finish_logits(const ForwardTask& task, const BlockView<S>& view, int v,
+                                     int64_t row, int64_t key, const typename S::T* extra,
+                                     typename S::T* scores, typename S::Vec max,
+                                     typename S::Vec* visible) {
+  using T = typename S::T;
+  using Vec = typename S::Vec;
+  const int64_t lane = v * S::kLanes;
+  const Vec masked = S::set(-Limits<T>::kInfinity);
+  Vec distance = S::zero();  // query position minus key position, at the block's first key
+  if (task.has_alibi) {
+    alignas(64) T start[S::kLanes];
+    for (int64_t i = 0; i < S::kLanes; ++i)
+      start[i] = static_cast<T>(static_cast<double>(row + lane + i - key) + task.diagonal);
+    distance = S::load(start);
+  }
+  const Vec minus_slope = S::set(static_cast<T>(-task.slope));
+  for (int64_t j = view.key_begin[v]; j < view.key_end[v]; ++j) {
+    T* s = scores + j * kQueries<S> + lane;
+    Vec x = S::load(s);
+    typename S::Mask sees = S::equal(S::zero(), S::zero());
+    if (task.has_alibi)
+      x = S::fma(minus_slope, S::abs(S::sub(distance, S::set(static_cast<T>(j)))), x);
+    if (extra != nullptr) {
+      const Vec e = S::load(extra + j * kQueries<S> + lane);
+      x = S::add(x, e);
+      sees = S::first_only(sees, S::equal(e, masked));
+    }
+    if (view.partial) sees = S::both(sees, sees_by_position<S>(view, v, j));
+    sees = S::first_only(sees, S::equal(x, masked));
+    x = S::select(sees, x, masked);
+    *visible = S::add(*visible, S::select(sees, S::set(1), S::zero()));
+    max = S::max(x, max);
+    S::store(s, x);
+  }
+  return max;
+}
+
+}  // namespace poise::POISE_NAMESPACE

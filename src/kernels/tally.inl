@@ -1,0 +1,285 @@
+// The tally of a row: what softmax saturation, entropy and spread are computed from, streamed
+// beside the softmax state and merged by the same factors (docs/health.md, "Streaming state").
+//
+// Per block and vector: float sums over the block's keys, relative to the row maximum so far; then
+// added in double to the split's tally; split tallies merge like softmax states. Keys at the
+// maximum itself (t = 0) are counted apart (kOnes), never summed: 1 - top-1 then keeps its digits
+// on a saturated row, and ties are not lost.
+//
+//   raising the maximum by d > 0, r = e^-d, with the keys at the old maximum joining the rest:
+//     T2 <- r (T2 - 2 d T + d^2 U) + d^2 r ones     T <- r (T - d U) - d r ones
+//     E2 <- r^2 (E2 + ones)   E3 <- r^3 (E3 + ones)   U <- r (U + ones)   ones <- 0
+
+namespace poise::POISE_NAMESPACE {
+
+enum TallyField : int {
+  kOnes,          // keys at the maximum
+  kRest,          // U  = sum e^t over the others
+  kRestT,         // T  = sum t e^t
+  kRestT2,        // T2 = sum t^2 e^t
+  kRestE2,        // E2 = sum e^2t
+  kRestE3,        // E3 = sum e^3t
+  kSecond,        // largest logit below the maximum
+  kArgmax,        // first key at the maximum
+  kVisible,       // visible keys
+  kStandIns,      // of these, keys whose bias stands in for -inf
+  kScoreMoments,  // five fields: shift, S1, S2, min, max
+  kLogitMoments = kScoreMoments + 5,
+  kTallyFields = kLogitMoments + 5,
+};
+inline constexpr int kShift = 0, kS1 = 1, kS2 = 2, kMin = 3, kMax = 4;
+
+// A key index no row has; the arg-max of an empty tally.
+inline constexpr double kNoKey = 9007199254740992.0;
+
+template <class S>
+inline void clear_moments(double* moments) {
+  constexpr int Q = kQueries<S>;
+  for (int i = 0; i < Q; ++i) {
+    moments[kShift * Q + i] = moments[kS1 * Q + i] = moments[kS2 * Q + i] = 0;
+    moments[kMin * Q + i] = Limits<double>::kInfinity;
+    moments[kMax * Q + i] = -Limits<double>::kInfinity;
+  }
+}
+
+// An empty tally: the fields that `level` uses, no others.
+template <class S>
+inline void clear_tally(TallyLevel level, bool with_logits, double* tally) {
+  constexpr int Q = kQueries<S>;
+  for (int i = 0; i < Q; ++i) {
+    tally[kOnes * Q + i] = tally[kRest * Q + i] = 0;
+    tally[kVisible * Q + i] = tally[kStandIns * Q + i] = 0;
+    tally[kSecond * Q + i] = -Limits<double>::kInfinity;
+  }
+  if (level >= TallyLevel::core) {
+    for (int i = 0; i < Q; ++i) tally[kRestT * Q + i] = tally[kRestE2 * Q + i] = 0;
+    clear_moments<S>(tally + kScoreMoments * Q);
+    if (with_logits) clear_moments<S>(tally + kLogitMoments * Q);
+  }
+  if (level == TallyLevel::full) {
+    for (int i = 0; i < Q; ++i) {
+      tally[kRestT2 * Q + i] = tally[kRestE3 * Q + i] = 0;
+      tally[kArgmax * Q + i] = kNoKey;
+    }
+  }
+}
+
+// Raises the maximum of one vector of rows from old_max to new_max; factor = e^(old_max - new_max).
+template <class S>
+inline void raise_max(TallyLevel level, double* __restrict tally, const typename S::T* old_max,
+                      const typename S::T* new_max, const typename S::T* factor) {
+  constexpr int Q = kQueries<S>, W = S::kLanes;
+  using D = Simd<double>;
+  alignas(64) double seen[W], from[W], to[W], scale[W];
+  double any = 0;
+  for (int i = 0; i < W; ++i) any += seen[i] = tally[kOnes * Q + i];
+  if (any == 0) return;  // nothing to move: the first block of a split
+  for (int i = 0; i < W; ++i) {
+    from[i] = static_cast<double>(old_max[i]);
+    to[i] = static_cast<double>(new_max[i]);
+    scale[i] = static_cast<double>(factor[i]);
+  }
+  for (int i = 0; i < W; i += D::kLanes) {
+    double* at = tally + i;
+    const auto field = [&](int f) { return D::load_any(at + f * Q); };
+    const auto put = [&](int f, D::Vec x) { D::store_any(at + f * Q, x); };
+    const D::Vec old = D::load(from + i), gap = D::sub(D::load(to + i), old);
+    const D::Mask raised = D::less(D::zero(), gap);
+    // An empty tally has nothing to move; its gap may be infinite. Beyond 745 the factor is 0 and
+    // the clamp only keeps 0 * infinity away.
+    const D::Vec d = D::select(raised, D::min(gap, D::set(745)), D::zero());
+    const D::Vec r = D::select(raised, D::load(scale + i), D::set(1));
+    const D::Vec joining = D::select(raised, D::load(seen + i), D::zero());
+    const D::Vec u = D::add(field(kRest), joining);
+    put(kRest, D::mul(r, u));
+    put(kOnes, D::sub(field(kOnes), joining));
+    put(kSecond, D::select(D::less(D::zero(), joining), old, field(kSecond)));
+    if (level < TallyLevel::core) continue;
+    const D::Vec t = field(kRestT), du = D::mul(d, u);
+    put(kRestT, D::mul(r, D::sub(t, du)));
+    put(kRestE2, D::mul(D::mul(r, r), D::add(field(kRestE2), joining)));
+    if (level < TallyLevel::full) continue;
+    const D::Vec moved = D::mul(d, D::sub(du, D::add(t, t)));
+    put(kRestT2, D::mul(r, D::add(field(kRestT2), moved)));
+    put(kRestE3, D::mul(D::mul(D::mul(r, r), r), D::add(field(kRestE3), joining)));
+    put(kArgmax, D::select(raised, D::set(kNoKey), field(kArgmax)));
+  }
+}
+
+// Moments `from` joined into moments `to`, of n_from and n_to keys, for one vector of rows.
+template <class S>
+POISE_INLINE void merge_moments(double* __restrict to, const double* __restrict from,
+                                const double* __restrict n_to, const double* __restrict n_from) {
+  constexpr int Q = kQueries<S>, W = S::kLanes;
+  for (int i = 0; i < W; ++i) {
+    const double theirs = from[kShift * Q + i], ours = to[kShift * Q + i];
+    const double shift = n_to[i] == 0 ? theirs : ours;  // an empty side takes the other's shift
+    const double h = n_from[i] == 0 ? 0.0 : theirs - shift;
+    const double s1 = from[kS1 * Q + i], low = from[kMin * Q + i], high = from[kMax * Q + i];
+    const double our_low = to[kMin * Q + i], our_high = to[kMax * Q + i];
+    to[kShift * Q + i] = shift;
+    to[kS2 * Q + i] += from[kS2 * Q + i] + 2 * h * s1 + n_from[i] * h * h;
+    to[kS1 * Q + i] += s1 + n_from[i] * h;
+    to[kMin * Q + i] = low < our_low ? low : our_low;
+    to[kMax * Q + i] = high > our_high ? high : our_high;
+  }
+}
+
+// Joins `from` into `to`, both already relative to one maximum, for one vector of rows.
+template <class S>
+inline void add_tally(TallyLevel level, bool with_logits, double* __restrict to,
+                      const double* __restrict from) {
+  constexpr int Q = kQueries<S>, W = S::kLanes;
+  if (level >= TallyLevel::core) {
+    alignas(64) double n_to[W], n_from[W];
+    for (int i = 0; i < W; ++i) {
+      n_to[i] = to[kVisible * Q + i] - to[kStandIns * Q + i];
+      n_from[i] = from[kVisible * Q + i] - from[kStandIns * Q + i];
+    }
+    merge_moments<S>(to + kScoreMoments * Q, from + kScoreMoments * Q, n_to, n_from);
+    if (with_logits)
+      merge_moments<S>(to + kLogitMoments * Q, from + kLogitMoments * Q, n_to, n_from);
+    for (int i = 0; i < W; ++i) {
+      to[kRestT * Q + i] += from[kRestT * Q + i];
+      to[kRestE2 * Q + i] += from[kRestE2 * Q + i];
+    }
+  }
+  if (level == TallyLevel::full) {
+    for (int i = 0; i < W; ++i) {
+      const double key = from[kArgmax * Q + i], our_key = to[kArgmax * Q + i];
+      to[kRestT2 * Q + i] += from[kRestT2 * Q + i];
+      to[kRestE3 * Q + i] += from[kRestE3 * Q + i];
+      to[kArgmax * Q + i] = key < our_key ? key : our_key;
+    }
+  }
+  for (int i = 0; i < W; ++i) {
+    const double second = from[kSecond * Q + i], our_second = to[kSecond * Q + i];
+    to[kOnes * Q + i] += from[kOnes * Q + i];
+    to[kRest * Q + i] += from[kRest * Q + i];
+    to[kVisible * Q + i] += from[kVisible * Q + i];
+    to[kStandIns * Q + i] += from[kStandIns * Q + i];
+    to[kSecond * Q + i] = second > our_second ? second : our_second;
+  }
+}
+
+// What moments of one vector over one block are taken of.
+template <class S>
+struct MomentKeys {
+  using T = typename S::T;
+  int64_t begin, end;
+  const T* values;  // scores or logits [key][query], at the vector
+  const T* extra;   // bias tile at the vector, null = none
+  T stand_in_bias;
+  const BlockView<S>* view;
+  int vector;
+};
+
+// Lanes that count at key j, whose value there is x: visible by position and extra, and neither
+// -inf nor a stand-in for it.
+template <class S, bool kMasked>
+POISE_INLINE typename S::Mask counted_lanes(const MomentKeys<S>& keys, int64_t j,
+                                            typename S::Vec x) {
+  typename S::Mask counted = S::equal(S::zero(), S::zero());
+  if constexpr (kMasked) {
+    counted = S::first_only(counted, S::equal(x, S::set(-Limits<typename S::T>::kInfinity)));
+    if (keys.view->partial)
+      counted = S::both(counted, sees_by_position<S>(*keys.view, keys.vector, j));
+    if (keys.extra != nullptr) {
+      const typename S::Vec e = S::load(keys.extra + j * kQueries<S>);
+      counted = S::first_only(counted, S::less_equal(e, S::set(keys.stand_in_bias)));
+    }
+  }
+  return counted;
+}
+
+// What moments of one vector are shifted by: the tally's shift, or the mean of this block where a
+// lane has none yet.
+template <class S, bool kMasked>
+inline typename S::Vec moment_shift(const MomentKeys<S>& keys, const double* part, int moments) {
+  using T = typename S::T;
+  using Vec = typename S::Vec;
+  constexpr int Q = kQueries<S>, W = S::kLanes;
+  alignas(64) T shift[W], has[W];
+  bool all = true;
+  for (int i = 0; i < W; ++i) {
+    const bool known = part[kVisible * Q + i] - part[kStandIns * Q + i] > 0;
+    shift[i] = static_cast<T>(part[(moments + kShift) * Q + i]);
+    has[i] = known ? T(1) : T(0);
+    all = all && known;
+  }
+  if (all) return S::load(shift);
+  Vec sum = S::zero(), count = S::zero();
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
+    const Vec x = S::load(keys.values + j * kQueries<S>);
+    const typename S::Mask counted = counted_lanes<S, kMasked>(keys, j, x);
+    sum = S::add_where(counted, sum, x);
+    count = S::add_where(counted, count, S::set(1));
+  }
+  const Vec mean =
+      S::select(S::equal(count, S::zero()), S::zero(), S::div(sum, S::max(count, S::set(1))));
+  return S::select(S::less(S::zero(), S::load(has)), S::load(shift), mean);
+}
+
+// Five rows of lanes, as a tally stores them: shift, S1, S2, min, max.
+template <class S>
+POISE_INLINE void store_moments(typename S::T* out, typename S::Vec shift, typename S::Vec s1,
+                                typename S::Vec s2, typename S::Vec low, typename S::Vec high) {
+  S::store(out + kShift * S::kLanes, shift);
+  S::store(out + kS1 * S::kLanes, s1);
+  S::store(out + kS2 * S::kLanes, s2);
+  S::store(out + kMin * S::kLanes, low);
+  S::store(out + kMax * S::kLanes, high);
+}
+
+// The moments of one vector over one block, of the keys that count.
+template <class S>
+inline void block_moments(const MomentKeys<S>& keys, const double* part, int moments,
+                          typename S::T* out) {
+  using Vec = typename S::Vec;
+  const Vec shift = moment_shift<S, true>(keys, part, moments);
+  Vec s1 = S::zero(), s2 = S::zero();
+  Vec low = S::set(Limits<typename S::T>::kInfinity);
+  Vec high = S::set(-Limits<typename S::T>::kInfinity);
+  POISE_UNROLL(4)
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
+    const Vec x = S::load(keys.values + j * kQueries<S>);
+    const typename S::Mask counted = counted_lanes<S, true>(keys, j, x);
+    const Vec d = S::select(counted, S::sub(x, shift), S::zero());
+    low = S::min(S::select(counted, x, low), low);
+    high = S::max(S::select(counted, x, high), high);
+    s1 = S::add(s1, d);
+    s2 = S::fma(d, d, s2);
+  }
+  store_moments<S>(out, shift, s1, s2, low, high);
+}
+
+// Adds the finite scores of lanes [0, lanes) to the head's histogram; bin 0 and the last are
+// outliers.
+template <class S, bool kMasked>
+inline void block_histogram(const MomentKeys<S>& keys, int64_t lanes, typename S::T low,
+                            typename S::T inverse_width, int64_t* histogram) {
+  using T = typename S::T;
+  using Vec = typename S::Vec;
+  constexpr int kSkip = kTallyBins + 2;
+  // Two lanes of one vector often share a bin: neighbours count into different copies.
+  int32_t counts[4][kTallyBins + 3] = {};
+  alignas(64) int32_t place[S::kLanes];
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
+    const Vec x = S::load(keys.values + j * kQueries<S>);
+    Vec at = S::mul(S::sub(x, S::set(low)), S::set(inverse_width));
+    at = S::max(S::min(S::add(at, S::set(1)), S::set(T(kTallyBins + 1))), S::set(0));
+    const typename S::Mask finite = S::less(S::abs(x), S::set(Limits<T>::kInfinity));
+    const typename S::Mask counted = S::both(counted_lanes<S, kMasked>(keys, j, x), finite);
+    S::store_integers(place, S::select(counted, at, S::set(T(kSkip))));
+    if (lanes == S::kLanes) {
+      POISE_UNROLL(16)
+      for (int i = 0; i < S::kLanes; ++i) ++counts[i & 3][place[i]];
+      continue;
+    }
+    for (int64_t i = 0; i < lanes; ++i) ++counts[i & 3][place[i]];
+  }
+  for (int b = 0; b < kTallyBins + 2; ++b)
+    histogram[b] += int64_t{counts[0][b]} + counts[1][b] + counts[2][b] + counts[3][b];
+}
+
+}  // namespace poise::POISE_NAMESPACE

@@ -1,0 +1,229 @@
+// The two matrix products on register tiles, queries along the lanes.
+//
+//   scores:  S[j][i] = scale * sum_d K[j][d] Q[d][i]     one fma chain over d from 0, one multiply
+//   values:  O[c][i] = fma(alpha[i], O[c][i], sum_j V[j][c] P[j][i])   one fma chain over j
+//
+// Shapes: Q [head_dim][kQueries], S and P [keys][kQueries], O [value_dim][kQueries], K and V rows
+// as packed. A tile is R rows of scalars, broadcast, by V vectors of queries. Each element has its
+// own chain, so no bit depends on the tile shape.
+
+namespace poise::POISE_NAMESPACE {
+
+// Queries of one inner tile, and the row stride of everything that has queries along the lanes.
+template <class S>
+inline constexpr int kQueries = S::kLanes* S::kTileVectors;
+
+// S rows for keys k[0 ... R), vectors of queries [0, V). With kMax, max[v] takes in the scores.
+template <class S, int R, int V, bool kMax>
+POISE_INLINE void score_tile(const typename S::T* query, const typename S::T* key,
+                             int64_t key_stride, int64_t head_dim, typename S::Vec scale,
+                             typename S::T* scores, typename S::Vec* max) {
+  using Vec = typename S::Vec;
+  Vec acc[R][V];
+  POISE_UNROLL(8)
+  for (int r = 0; r < R; ++r) {
+    POISE_UNROLL(8)
+    for (int v = 0; v < V; ++v) acc[r][v] = S::zero();
+  }
+  POISE_UNROLL(1)
+  for (int64_t d = 0; d < head_dim; ++d) {
+    Vec q[V];
+    POISE_UNROLL(8)
+    for (int v = 0; v < V; ++v) q[v] = S::load(query + d * kQueries<S> + v * S::kLanes);
+    POISE_UNROLL(8)
+    for (int r = 0; r < R; ++r) {
+      const Vec k = S::set(key[r * key_stride + d]);
+      POISE_UNROLL(8)
+      for (int v = 0; v < V; ++v) acc[r][v] = S::fma(k, q[v], acc[r][v]);
+    }
+  }
+  POISE_UNROLL(8)
+  for (int r = 0; r < R; ++r) {
+    POISE_UNROLL(8)
+    for (int v = 0; v < V; ++v) {
+      const Vec s = S::mul(scale, acc[r][v]);
+      S::store(scores + r * kQueries<S> + v * S::kLanes, s);
+      if constexpr (kMax) max[v] = S::max(s, max[v]);
+    }
+  }
+}
+
+template <class S, int R, bool kMax>
+POISE_INLINE void score_rows(int vectors, const typename S::T* query, const typename S::T* key,
+                             int64_t key_stride, int64_t head_dim, typename S::Vec scale,
+                             typename S::T* scores, typename S::Vec* max) {
+  static_assert(S::kTileVectors <= 4);
+  switch (vectors) {
+    case 1:
+      return score_tile<S, R, 1, kMax>(query, key, key_stride, head_dim, scale, scores, max);
+    case 2:
+      return score_tile<S, R, 2, kMax>(query, key, key_stride, head_dim, scale, scores, max);
+    case 3:
+      if constexpr (S::kTileVectors >= 3)
+        return score_tile<S, R, 3, kMax>(query, key, key_stride, head_dim, scale, scores, max);
+      return;
+    case 4:
+      if constexpr (S::kTileVectors >= 4)
+        return score_tile<S, R, 4, kMax>(query, key, key_stride, head_dim, scale, scores, max);
+      return;
+  }
+}
+
+// How n rows are cut into tiles of R, R - 1 and 1: 6a + 5b covers every n >= 20, so only short
+// tails fall to single rows.
+struct RowCut {
+  int64_t full, less;  // tiles of R rows, then tiles of R - 1 rows; what is left goes one by one
+};
+template <int R>
+POISE_INLINE RowCut cut_rows(int64_t n) {
+  const int64_t tiles = (n + R - 1) / R;
+  const int64_t missing = tiles * R - n;
+  if (missing <= tiles) return {tiles - missing, missing};
+  return {n / R, 0};
+}
+
+// Keys [begin, end) of a packed block against the first `vectors` vectors of queries. Vector v is
+// wanted for keys [key_begin[v], key_end[v]) only; both ascend in v, and vectors dead for a whole
+// row tile are left out of it.
+template <class S, bool kMax>
+inline void score_block(const typename S::T* query, const typename S::T* key, int64_t key_stride,
+                        int64_t head_dim, typename S::T scale, int64_t begin, int64_t end,
+                        int vectors, const int64_t* key_begin, const int64_t* key_end,
+                        typename S::T* scores, typename S::Vec* max) {
+  constexpr int R = S::kTileRows;
+  const typename S::Vec scale_vec = S::set(scale);
+  const RowCut cut = cut_rows<R>(end - begin);
+  const int64_t full_end = begin + cut.full * R;
+  const int64_t less_end = full_end + cut.less * (R - 1);
+  for (int64_t j = begin; j < end;) {
+    const int64_t rows = j < full_end ? R : j < less_end ? R - 1 : 1;
+    int first = 0, last = vectors;
+    while (first < last && key_end[first] <= j) ++first;
+    while (last > first && key_begin[last - 1] >= j + rows) --last;
+    const int64_t lane = first * S::kLanes;
+    const typename S::T* q = query + lane;
+    const typename S::T* k = key + j * key_stride;
+    typename S::T* s = scores + j * kQueries<S> + lane;
+    if (rows == R)
+      score_rows<S, R, kMax>(last - first, q, k, key_stride, head_dim, scale_vec, s, max + first);
+    else if (rows == R - 1 && R > 2)
+      score_rows<S, (R > 2 ? R - 1 : 1), kMax>(last - first, q, k, key_stride, head_dim, scale_vec,
+                                               s, max + first);
+    else
+      score_rows<S, 1, kMax>(last - first, q, k, key_stride, head_dim, scale_vec, s, max + first);
+    j += rows;
+  }
+}
+
+// Continues the chains of vectors kFrom ... V - 1 through the keys that vector kFrom still sees,
+// then drops it: key_end ascends.
+template <class S, int R, int V, int kFrom>
+POISE_INLINE void value_segment(typename S::Vec (&acc)[R][V], const typename S::T* weights,
+                                const typename S::T* value, int64_t value_stride, int64_t j,
+                                const int64_t* key_end) {
+  using Vec = typename S::Vec;
+  POISE_UNROLL(1)
+  for (; j < key_end[kFrom]; ++j) {
+    Vec p[V];
+    POISE_UNROLL(8)
+    for (int v = kFrom; v < V; ++v) p[v] = S::load(weights + j * kQueries<S> + v * S::kLanes);
+    POISE_UNROLL(8)
+    for (int r = 0; r < R; ++r) {
+      const Vec x = S::set(value[j * value_stride + r]);
+      POISE_UNROLL(8)
+      for (int v = kFrom; v < V; ++v) acc[r][v] = S::fma(x, p[v], acc[r][v]);
+    }
+  }
+  if constexpr (kFrom + 1 < V)
+    value_segment<S, R, V, kFrom + 1>(acc, weights, value, value_stride, j, key_end);
+}
+
+template <class S, int R, int V>
+inline void value_tile(const typename S::T* weights, const typename S::T* value,
+                       int64_t value_stride, int64_t begin, const int64_t* key_end,
+                       const typename S::T* alpha, typename S::T* out) {
+  using Vec = typename S::Vec;
+  Vec acc[R][V];
+  POISE_UNROLL(8)
+  for (int r = 0; r < R; ++r) {
+    POISE_UNROLL(8)
+    for (int v = 0; v < V; ++v) acc[r][v] = S::zero();
+  }
+  value_segment<S, R, V, 0>(acc, weights, value, value_stride, begin, key_end);
+  POISE_UNROLL(8)
+  for (int r = 0; r < R; ++r) {
+    POISE_UNROLL(8)
+    for (int v = 0; v < V; ++v) {
+      typename S::T* o = out + r * kQueries<S> + v * S::kLanes;
+      S::store(o, S::fma(S::load(alpha + v * S::kLanes), S::load(o), acc[r][v]));
+    }
+  }
+}
+
+template <class S, int V>
+inline void value_columns(const typename S::T* weights, const typename S::T* value,
+                          int64_t value_stride, int64_t value_dim, int64_t begin,
+                          const int64_t* key_end, const typename S::T* alpha, typename S::T* out) {
+  constexpr int R = S::kTileRows;
+  const RowCut cut = cut_rows<R>(value_dim);
+  int64_t c = 0;
+  for (int64_t t = 0; t < cut.full; ++t, c += R)
+    value_tile<S, R, V>(weights, value + c, value_stride, begin, key_end, alpha,
+                        out + c * kQueries<S>);
+  if constexpr (R > 2)
+    for (int64_t t = 0; t < cut.less; ++t, c += R - 1)
+      value_tile<S, R - 1, V>(weights, value + c, value_stride, begin, key_end, alpha,
+                              out + c * kQueries<S>);
+  for (; c < value_dim; ++c)
+    value_tile<S, 1, V>(weights, value + c, value_stride, begin, key_end, alpha,
+                        out + c * kQueries<S>);
+}
+
+// O = alpha O + P V for keys [begin, key_end[v]) of a packed block, the first `vectors` vectors.
+template <class S>
+inline void value_block(const typename S::T* weights, const typename S::T* value,
+                        int64_t value_stride, int64_t value_dim, int64_t begin, int vectors,
+                        const int64_t* key_end, const typename S::T* alpha, typename S::T* out) {
+  switch (vectors) {
+    case 1:
+      return value_columns<S, 1>(weights, value, value_stride, value_dim, begin, key_end, alpha,
+                                 out);
+    case 2:
+      return value_columns<S, 2>(weights, value, value_stride, value_dim, begin, key_end, alpha,
+                                 out);
+    case 3:
+      if constexpr (S::kTileVectors >= 3)
+        return value_columns<S, 3>(weights, value, value_stride, value_dim, begin, key_end, alpha,
+                                   out);
+      return;
+    case 4:
+      if constexpr (S::kTileVectors >= 4)
+        return value_columns<S, 4>(weights, value, value_stride, value_dim, begin, key_end, alpha,
+                                   out);
+      return;
+  }
+}
+
+// value_block for a block that holds NaN or infinity: 0 * NaN would leak a key into rows that do
+// not see it, so a weight with its sign bit set (block.inl marks unseen keys so) skips the fma. On
+// finite data the bits are those of value_block.
+template <class S>
+inline void value_block_isolated(const typename S::T* weights, const typename S::T* value,
+                                 int64_t value_stride, int64_t value_dim, int64_t begin,
+                                 int vectors, const int64_t* key_end, const typename S::T* alpha,
+                                 typename S::T* out) {
+  for (int64_t c = 0; c < value_dim; ++c) {
+    for (int v = 0; v < vectors; ++v) {
+      typename S::Vec acc = S::zero();
+      for (int64_t j = begin; j < key_end[v]; ++j) {
+        const typename S::Vec p = S::load(weights + j * kQueries<S> + v * S::kLanes);
+        const typename S::Vec x = S::set(value[j * value_stride + c]);
+        acc = S::select(S::negative(p), acc, S::fma(x, p, acc));
+      }
+      typename S::T* o = out + c * kQueries<S> + v * S::kLanes;
+      S::store(o, S::fma(S::load(alpha + v * S::kLanes), S::load(o), acc));
+    }
+  }
+}
+
+}  // namespace poise::POISE_NAMESPACE

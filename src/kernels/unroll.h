@@ -1,0 +1,12 @@
+// POISE_UNROLL(n): unroll the next loop n times; every tile loop needs its accumulators in
+// registers. POISE_INLINE: inline always, so that vectors never travel through memory between
+// verbs.
+#pragma once
+
+#define POISE_DO_PRAGMA(text) _Pragma(#text)
+#if defined(__clang__)
+#define POISE_UNROLL(n) POISE_DO_PRAGMA(unroll n)
+#else
+#define POISE_UNROLL(n) POISE_DO_PRAGMA(GCC unroll n)
+#endif
+#define POISE_INLINE __attribute__((always_inline)) inline

@@ -1,0 +1,99 @@
+// The tables at the end of the page: every head, the rules with their sources, the glossary.
+// In: the model. Out: markup. Which numbers are in the table is decided in columns.cpp.
+#include "report/columns.h"
+#include "report/encoding.h"
+#include "report/facts.h"
+#include "report/html_parts.h"
+#include "report/words.h"
+
+#include <cmath>
+
+namespace poise::report {
+
+std::string mark_html(Severity severity) {
+  const std::string sign = mark(severity);
+  if (sign.empty()) return "";
+  return std::string("<i aria-hidden=\"true\" class=\"mark ") +
+         (severity >= Severity::warn ? "warn" : "info") + "\">" + sign + "</i>";
+}
+
+std::string table_html(const Report& report) {
+  const std::vector<Column> columns = columns_of(report);
+  std::string out =
+      "<p class=\"hint\" aria-hidden=\"true\">more columns: scroll the table sideways</p>"
+      "<div class=\"scroll\" role=\"region\" aria-label=\"Table of heads\" tabindex=\"0\">"
+      "<table class=\"heads\"><thead><tr><th scope=\"col\">head</th><th scope=\"col\">verdict</th>";
+  for (const Column& column : columns) {
+    out += "<th scope=\"col\">" + html_escape(column.heading);
+    if (*column.unit) out += " <small>" + html_escape(column.unit) + "</small>";
+    out += "</th>";
+  }
+  out += "</tr></thead><tbody>\n";
+  for (const int i : report.order) {
+    const ReportHead& head = report.heads[static_cast<std::size_t>(i)];
+    const std::string sign = mark_html(head.health.severity);
+    out += "<tr id=\"h" + std::to_string(i) + "\"><th scope=\"row\">" + html_escape(head.name) +
+           "</th><td>" + sign + (sign.empty() ? "" : " ") + flag_names(head) + "</td>";
+    for (const Column& column : columns) {
+      const std::string text = html_escape(column.text(head));
+      out += broken_rule(head, column) ? "<td><em>" + text + "</em></td>" : "<td>" + text + "</td>";
+    }
+    out += "</tr>\n";
+  }
+  return out + "</tbody></table></div>";
+}
+
+std::string numbers_html(const Report& report) {
+  std::string out = "<dl class=\"facts\">";
+  for (const Fact& fact : numeric_facts(report)) {
+    out += "<dt>" + html_escape(fact.label) + "</dt><dd>" + html_escape(fact.value) + "</dd>";
+  }
+  return out + "</dl>";
+}
+
+std::string rules_html(const Report& report) {
+  std::string out =
+      "<div class=\"scroll\" role=\"region\" aria-label=\"Rules\" tabindex=\"0\">"
+      "<table class=\"rules\"><thead><tr><th scope=\"col\">threshold</th><th scope=\"col\">value"
+      "</th><th scope=\"col\">meaning</th><th scope=\"col\">source</th></tr></thead><tbody>\n";
+  for (const ThresholdInfo& rule : list_thresholds(report.input.thresholds)) {
+    out += "<tr><th scope=\"row\"><code>" + html_escape(rule.name) + "</code></th><td>" +
+           html_escape(number(rule.value)) + "</td><td>" + html_escape(rule.meaning) + "</td><td>" +
+           html_escape(rule.source) + "</td></tr>\n";
+  }
+  return out + "</tbody></table></div>";
+}
+
+std::string glossary_html(const Report& report) {
+  const std::string keys = std::isnan(report.typical_keys)
+                               ? ""
+                               : "; typically " + fixed(report.typical_keys, 0) + " here";
+  const std::string target =
+      std::isnan(report.target_sigma) ? "" : ", typically " + number(report.target_sigma) + " here";
+  const Fact entries[] = {
+      {"σ", "standard deviation of the scaled scores within a row, median over rows"},
+      {"x", "σ over √(2 ln n); at 1 a row of n random scores freezes onto its largest"},
+      {"n", "visible keys of a row" + keys},
+      {"H/ln n", "row entropy over its maximum, mean over rows; 1 uniform, 0 one-hot"},
+      {"top-1", "largest weight of a row, median over rows"},
+      {">.99", "share of rows that put more than .99 on one key"},
+      {"tr J", "trace of the softmax Jacobian, 1 − Σp², median over rows; near 0 nothing moves"},
+      {"gain", "‖J‖·n/√(n−1), median over rows: 1 for a uniform row; below " +
+                   number(report.input.thresholds.dead_gain) + " the row is dead"},
+      {"norms", "what the sizes of q and k make of the textbook variance"},
+      {"alignment", "what shared directions of q and k add to that"},
+      {"|q·k|", "largest raw product, before the scale"},
+      {"sink", "a key that most rows weigh heavily, often the first; normal"},
+      {"watches",
+       "most frequent place of the largest weight, as an offset from the query or a key"},
+      {"factor", "multiply the scale by this to reach the target σ" + target},
+  };
+  std::string out = "<dl class=\"glossary\">";
+  for (const Fact& entry : entries) {
+    out += "<div><dt>" + html_escape(entry.label) + "</dt> <dd>" + html_escape(entry.value) +
+           "</dd></div>\n";
+  }
+  return out + "</dl>";
+}
+
+}  // namespace poise::report

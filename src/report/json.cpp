@@ -1,0 +1,188 @@
+// The machine face of the report. In: a Report. Out: one JSON object, keys always in this order.
+// Everything printed is a member of the model; nothing is rounded. Schema: docs/report-json.md.
+#include <poise/report.h>
+
+#include "report/grid.h"
+#include "report/json_value.h"
+
+namespace poise {
+namespace {
+
+using report::Json;
+using report::json_number;
+
+const char* name(JudgeContext::Storage storage) {
+  switch (storage) {
+    case JudgeContext::Storage::f32:
+      return "f32";
+    case JudgeContext::Storage::f16:
+      return "f16";
+    case JudgeContext::Storage::bf16:
+      return "bf16";
+  }
+  return "";
+}
+
+Json measured(const Report& report) {
+  const ReportInput& in = report.input;
+  return {{"title", in.title},
+          {"model", in.model},
+          {"licence", in.licence},
+          {"text", in.text},
+          {"precision", in.precision},
+          {"mask", in.mask},
+          {"isa", in.isa},
+          {"threads", in.threads},
+          {"date", in.date},
+          {"command", in.command},
+          {"attention_ms", json_number(in.attention_ms)},
+          {"measuring_percent", json_number(in.measuring_percent)},
+          {"batch", in.batch},
+          {"q_len", in.q_len},
+          {"kv_len", in.kv_len},
+          {"head_dim", report.head_dim},
+          {"layers", report.layers},
+          {"heads", report.heads.size()},
+          {"rows", report.rows},
+          {"level", name(report.level)}};
+}
+
+Json rules(const Report& report) {
+  const JudgeContext& context = report.input.context;
+  Json thresholds = Json::array();
+  for (const ThresholdInfo& rule : list_thresholds(report.input.thresholds)) {
+    thresholds.push_back({{"name", rule.name},
+                          {"value", json_number(rule.value)},
+                          {"meaning", rule.meaning},
+                          {"source", rule.source}});
+  }
+  return {{"scores_stored", name(context.scores_stored)},
+          {"pv_in_bf16", context.pv_in_bf16},
+          {"at_initialisation", context.at_initialisation},
+          {"layers_share_weights", context.layers_share_weights},
+          {"thresholds", std::move(thresholds)}};
+}
+
+Json verdict(const Report& report) {
+  Json counts = Json::object();
+  for (int s = kSeverities - 1; s >= 0; --s) {
+    counts[name(static_cast<Severity>(s))] = report.counts[static_cast<std::size_t>(s)];
+  }
+  return {{"worst", name(report.worst)},
+          {"headline", report.headline_alarm + report.headline_rest},
+          {"counts", std::move(counts)}};
+}
+
+Json findings(const Report& report) {
+  Json all = Json::array();
+  for (const Finding& finding : report.findings) {
+    all.push_back({{"severity", name(finding.severity)},
+                   {"claim", finding.claim},
+                   {"numbers", finding.numbers},
+                   {"remedy", finding.remedy}});
+  }
+  return all;
+}
+
+Json readout(const Readout& r) {
+  return {{"sigma", json_number(r.sigma)},
+          {"keys", json_number(r.keys)},
+          {"x", json_number(r.x)},
+          {"target_sigma", json_number(r.target_sigma)},
+          {"factor", json_number(r.factor)},
+          {"max_score", json_number(r.max_score)},
+          {"max_abs_logit", json_number(r.max_abs_logit)},
+          {"max_abs_dot", json_number(r.max_abs_dot)},
+          {"f16_headroom_bits", json_number(r.f16_headroom_bits)},
+          {"entropy_ratio", json_number(r.entropy_ratio)},
+          {"kl", json_number(r.kl)},
+          {"top1", json_number(r.top1)},
+          {"above_99", json_number(r.above_99)},
+          {"trace", json_number(r.trace)},
+          {"gain", json_number(r.gain)},
+          {"dead", json_number(r.dead)},
+          {"effective_keys", json_number(r.effective_keys)},
+          {"near_tie", json_number(r.near_tie)},
+          {"sink_key", r.sink_key},
+          {"sink_weight", json_number(r.sink_weight)},
+          {"argmax_column", r.argmax_column},
+          {"argmax_column_share", json_number(r.argmax_column_share)},
+          {"argmax_offset", r.argmax_offset},
+          {"argmax_offset_share", json_number(r.argmax_offset_share)}};
+}
+
+Json variance(const Expectation& e) {
+  return {{"measured", json_number(e.measured)},
+          {"iid", json_number(e.iid)},
+          {"norms", json_number(e.norms)},
+          {"full", json_number(e.full)},
+          {"norm_factor", json_number(e.norm_factor)},
+          {"alignment_factor", json_number(e.alignment_factor)},
+          {"moments_known", e.moments_known},
+          {"assumption_holds", e.assumption_holds},
+          {"assumption", e.assumption}};
+}
+
+// Only the bins in use: counts of bins first_bin, first_bin + 1, ...
+Json histogram(const HeadHistogram& h) {
+  if (h.counts.empty()) return nullptr;
+  std::size_t first = 0, last = h.counts.size();
+  while (first < last && h.counts[first] == 0) ++first;
+  while (last > first && h.counts[last - 1] == 0) --last;
+  const auto begin = h.counts.begin();
+  return {{"low", json_number(h.low)},
+          {"width", json_number(h.width)},
+          {"below", h.below},
+          {"above", h.above},
+          {"first_bin", first},
+          {"counts", std::vector<std::int64_t>(begin + static_cast<std::ptrdiff_t>(first),
+                                               begin + static_cast<std::ptrdiff_t>(last))}};
+}
+
+Json head(const Report& report, const ReportHead& h) {
+  Json flags = Json::array();
+  for (const Flag& flag : h.health.flags) {
+    flags.push_back({{"kind", name(flag.kind)},
+                     {"severity", name(flag.severity)},
+                     {"evidence", flag.evidence},
+                     {"cause", flag.cause},
+                     {"remedy", flag.remedy},
+                     {"factor", json_number(flag.factor)}});
+  }
+  Json weights = Json::array();
+  for (const double weight : h.tracked_weight) weights.push_back(json_number(weight));
+  return {{"name", h.name},
+          {"layer", report.input.layers[static_cast<std::size_t>(h.layer)].label},
+          {"head", h.head},
+          {"verdict", name(h.health.verdict)},
+          {"severity", name(h.health.severity)},
+          {"flags", std::move(flags)},
+          {"scale", json_number(h.scale)},
+          {"rows", h.rows},
+          {"measured_rows", h.measured_rows},
+          {"empty_rows", h.empty_rows},
+          {"nonfinite_rows", h.nonfinite_rows},
+          {"near_tie_rows", h.near_tie_rows},
+          {"lse_min", json_number(h.lse_min)},
+          {"lse_max", json_number(h.lse_max)},
+          {"readout", readout(h.health.readout)},
+          {"variance", variance(h.health.expectation)},
+          {"tracked_weight", std::move(weights)},
+          {"histogram", histogram(h.histogram)}};
+}
+
+}  // namespace
+
+std::string to_json(const Report& report) {
+  Json heads = Json::array();
+  for (const ReportHead& h : report.heads) heads.push_back(head(report, h));
+  Json json = {{"schema", "poise.report"}, {"version", kReportSchemaVersion}};
+  json["measured"] = measured(report);
+  json["verdict"] = verdict(report);
+  json["findings"] = findings(report);
+  json["rules"] = rules(report);
+  json["heads"] = std::move(heads);
+  return report::dump(json, 1);
+}
+
+}  // namespace poise

@@ -1,0 +1,261 @@
+// Read-outs: one row's streaming state becomes signals, signals become a head's sums and sketches.
+//
+// With Z = 1 + rest (one arg-max is left out of every rest sum: its t = 0, e = 1 is implicit) each
+// signal is a few operations that neither cancel on a saturated row nor overflow on a wide one.
+// In: RowTally, what the kernels leave. Out: HeadStats. No loop over keys, no state between rows.
+// Formulas: docs/health.md, "Read-outs"; checked against two passes in tests/tally_test.cpp.
+#include "tally.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace poise {
+namespace {
+
+// What the softmax of one row says at every level.
+struct RowSignals {
+  double n;  // visible keys, stand-ins left out
+  double log_n;
+  double log_z;    // lse - max
+  double inverse;  // 1 / Z = top-1
+  double rest;     // 1 - top-1
+};
+
+RowSignals read_softmax(const RowTally& row, double n) {
+  const double inverse = 1 / (1 + row.rest);
+  return {n, std::log(n), std::log1p(row.rest), inverse, row.rest * inverse};
+}
+
+// And from level core on.
+struct RowShape {
+  double squares;  // sum p^2
+  double trace;    // 1 - sum p^2
+  double entropy;
+};
+
+RowShape read_shape(const RowTally& row, const RowSignals& s) {
+  const double rest_squares = row.rest_e2 * s.inverse * s.inverse;
+  return {s.inverse * s.inverse + rest_squares,
+          std::max(0.0, s.rest * (1 + s.inverse) - rest_squares),
+          // Rounding may leave a uniform row a last digit above ln n.
+          std::clamp(s.log_z - row.rest_t * s.inverse, 0.0, s.log_n)};
+}
+
+// Variance from sums about a shift.
+double shifted_variance(double s1, double s2, double inverse_n) {
+  const double mean = s1 * inverse_n, variance = s2 * inverse_n - mean * mean;
+  // Squares of a spread beyond the kernel's type are infinite, their difference NaN.
+  if (!std::isfinite(variance)) return std::numeric_limits<double>::max();
+  return std::max(0.0, variance);
+}
+
+void add_extremes(double min, double max, SpreadStats* spread) {
+  spread->min = std::min(spread->min, min);
+  spread->max = std::max(spread->max, max);
+}
+
+void add_moments(double shift, double s1, double s2, double inverse_n, SpreadStats* spread) {
+  const double mean = shift + s1 * inverse_n;
+  const double variance = shifted_variance(s1, s2, inverse_n);
+  spread->sum_mean += mean;
+  spread->sum_mean_squared += mean * mean;
+  spread->sum_variance += variance;
+  spread->sigma.add(std::sqrt(variance));
+}
+
+// Extremes of scores, logits and dots. At level max a row knows its largest score, no smallest.
+void add_row_extremes(const RowTally& row, const TaskFacts& facts, HeadStats* head) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const bool has_moments = facts.level >= StatsLevel::core;
+  if (facts.logits_differ)
+    add_extremes(has_moments ? row.logit_min : kInfinity, row.max, &head->logits);
+  double smallest = kInfinity, largest = -kInfinity;
+  if (has_moments) smallest = row.score_min;
+  largest = has_moments || facts.logits_differ ? row.score_max : row.max;
+  add_extremes(smallest, largest, &head->scores);
+  if (facts.scale == 0) return;  // the dots left no trace in the scores
+  const double from_smallest = smallest / facts.scale, from_largest = largest / facts.scale;
+  const bool flipped = facts.scale < 0;
+  head->max_dot = std::max(head->max_dot, flipped ? from_smallest : from_largest);
+  head->min_dot = std::min(head->min_dot, flipped ? from_largest : from_smallest);
+}
+
+void add_shape(const RowSignals& s, const RowShape& shape, HeadStats* head) {
+  const double ratio = shape.entropy / s.log_n, kl = s.log_n - shape.entropy;
+  const double effective = 1 / shape.squares;
+  head->sum_entropy += shape.entropy;
+  head->sum_entropy_ratio += ratio;
+  head->sum_kl += kl;
+  head->sum_squares += shape.squares;
+  head->sum_effective_keys += effective;
+  head->sum_trace += shape.trace;
+  head->entropy_ratio.add(ratio);
+  head->kl.add(kl);
+  head->trace.add(shape.trace);
+  head->effective_keys.add(effective);
+}
+
+void add_jacobian(const RowTally& row, const RowSignals& s, HeadStats* head) {
+  const double p1 = s.inverse, b = row.rest_e2 * p1 * p1, c3 = row.rest_e3 * p1 * p1 * p1;
+  // |J|_F^2 = sum p^2 - 2 sum p^3 + (sum p^2)^2 with the arg-max's share gathered: nothing cancels
+  // when p1 is close to 1.
+  const double squared =
+      std::max(0.0, p1 * p1 * s.rest * s.rest + 2 * p1 * p1 * b + b - 2 * c3 + b * b);
+  const double frobenius = std::sqrt(squared), transmission = frobenius / std::sqrt(s.n - 1);
+  const double gain = transmission * s.n;
+  head->sum_frobenius += frobenius;
+  head->sum_frobenius_squared += squared;
+  head->sum_expected_transmission += transmission;
+  head->gain.add(gain);
+  head->dead_rows += gain < kDeadGain;
+  const double mean_t = row.rest_t * p1;
+  head->sum_temperature_variance += std::max(0.0, row.rest_t2 * p1 - mean_t * mean_t);
+}
+
+// The row as it would be without tracked key k: shares renormalised, moments less that key.
+void add_tracked(const RowTally& row, const RowSignals& s, const RowShape& shape,
+                 const TaskFacts& facts, int k, TrackedKey* tracked) {
+  const double logit = row.tracked_logit[k];
+  const bool visible = logit > -std::numeric_limits<double>::infinity();
+  const double log_p = logit - row.max - s.log_z;
+  const double p = visible ? std::exp(log_p) : 0;
+  tracked->sum_weight += p;
+
+  const double score = row.tracked_score[k];
+  const bool stand_in = row.tracked_bias[k] <= facts.stand_in_bias;
+  const bool counted = visible && !stand_in;
+  const double n = counted ? s.n - 1 : s.n;
+  const bool is_argmax = row.argmax == k;
+  if (n < 1 || (is_argmax && row.rest <= 0)) return;
+
+  double top1, trace, entropy;
+  if (p == 0) {
+    top1 = s.inverse;
+    trace = shape.trace;
+    entropy = shape.entropy;
+  } else {
+    // 1 - p is the rest where p is the largest weight, at least 1/2 elsewhere: no digits lost.
+    const double others = is_argmax ? s.rest : 1 - p;
+    const double log_others = is_argmax ? std::log(s.rest) : std::log1p(-p);
+    top1 = is_argmax ? std::exp(row.second - row.max) / row.rest : s.inverse / others;
+    trace = is_argmax ? 1 - row.rest_e2 / (row.rest * row.rest)
+                      : (shape.trace - 2 * p * others) / (others * others);
+    // H = h_b(p) + (1 - p) H_rest with h_b(p) = -p ln p - (1 - p) ln(1 - p).
+    entropy = (shape.entropy + p * log_p) / others + log_others;
+  }
+  ++tracked->rows_without;
+  tracked->above_99_without += top1 > kOneHot;
+  tracked->sum_entropy_without += std::max(0.0, entropy);
+  tracked->trace_without.add(std::clamp(trace, 0.0, 1.0));
+  const double off = counted ? score - row.score_shift : 0;
+  tracked->sigma_without.add(
+      std::sqrt(shifted_variance(row.score_s1 - off, row.score_s2 - off * off, 1 / n)));
+}
+
+// Returns true when the row is measured: n >= 2, finite logits.
+bool fold_row(const RowTally& row, const TaskFacts& facts, HeadStats* head) {
+  ++head->rows;
+  if (row.bad > 0) {
+    ++head->nonfinite_rows;
+    const std::int64_t index = facts.batch * facts.q_len + row.row;
+    if (head->first_nonfinite_row < 0 || index < head->first_nonfinite_row)
+      head->first_nonfinite_row = index;
+    return false;
+  }
+  head->stand_ins += static_cast<std::int64_t>(row.stand_ins);
+  const double n = row.visible - row.stand_ins;
+  if (n < 1) {
+    ++head->empty_rows;
+    return false;
+  }
+  const RowSignals s = read_softmax(row, n);
+  const double lse = row.max + s.log_z;
+  add_row_extremes(row, facts, head);
+  head->lse_min = std::min(head->lse_min, lse);
+  head->lse_max = std::max(head->lse_max, lse);
+  if (facts.sink > -std::numeric_limits<double>::infinity())
+    head->sum_sink_weight += 1 / (1 + std::exp(lse - facts.sink));
+  if (n < 2) {
+    ++head->single_rows;
+    return false;
+  }
+
+  ++head->measured_rows;
+  head->visible_keys += n;
+  head->sum_log_keys += s.log_n;
+  head->sum_lse += lse;
+  head->sum_top1 += s.inverse;
+  head->top1.add(s.inverse);
+  head->rest.add(s.rest);
+  head->rows_above_99 += s.inverse > kOneHot;
+  head->near_tie_rows += row.max - row.second <= facts.near_tie_gap;
+  if (facts.level < StatsLevel::core) return true;
+  const double inverse_n = 1 / n;
+  add_moments(row.score_shift, row.score_s1, row.score_s2, inverse_n, &head->scores);
+  if (facts.logits_differ)
+    add_moments(row.logit_shift, row.logit_s1, row.logit_s2, inverse_n, &head->logits);
+  const RowShape shape = read_shape(row, s);
+  add_shape(s, shape, head);
+  if (facts.level < StatsLevel::full) return true;
+  add_jacobian(row, s, head);
+  for (int k = 0; k < kTrackedKeys; ++k)
+    add_tracked(row, s, shape, facts, k, &head->tracked[static_cast<std::size_t>(k)]);
+  return true;
+}
+
+// Adds one count per place. Rows look at neighbouring places more often than not, so they are
+// counted in an array first; a tree look-up per row would cost more than the row's other signals.
+void count_places(const std::vector<std::int64_t>& places,
+                  std::map<std::int64_t, std::int64_t>* counts) {
+  if (places.empty()) return;
+  const auto [low, high] = std::minmax_element(places.begin(), places.end());
+  // Unsigned, since two offsets can be further apart than int64 holds.
+  const std::size_t range = static_cast<std::size_t>(*high) - static_cast<std::size_t>(*low) + 1;
+  if (range == 0 || range > 8 * places.size()) {
+    for (std::int64_t place : places) ++(*counts)[place];
+    return;
+  }
+  std::vector<std::int64_t> dense(range);
+  for (std::int64_t place : places) ++dense[static_cast<std::size_t>(place - *low)];
+  auto next = counts->begin();
+  for (std::size_t i = 0; i < range; ++i) {
+    if (dense[i] == 0) continue;
+    const std::int64_t place = *low + static_cast<std::int64_t>(i);
+    while (next != counts->end() && next->first < place) ++next;
+    next = counts->try_emplace(next, place, 0);
+    next->second += dense[i];
+  }
+}
+
+}  // namespace
+
+HeadStats start_head(const StatsRequest& request, double scale) {
+  HeadStats head;
+  head.scale = scale;
+  head.histogram.low = request.histogram_low;
+  head.histogram.width = request.histogram_width;
+  return head;
+}
+
+void fold_rows(const RowTally* rows, std::int64_t count, const TaskFacts& facts, HeadStats* head) {
+  if (facts.level == StatsLevel::off) return;
+  std::vector<std::int64_t> columns, offsets;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (!fold_row(rows[i], facts, head) || facts.level < StatsLevel::full) continue;
+    columns.push_back(rows[i].argmax);
+    offsets.push_back(offset_from_diagonal(rows[i].argmax, rows[i].row, facts.diagonal));
+  }
+  count_places(columns, &head->argmax_column);
+  count_places(offsets, &head->argmax_offset);
+}
+
+void fold_histogram(const std::int64_t* counts, HeadStats* head) {
+  head->histogram.below += counts[0];
+  for (std::size_t i = 0; i < head->histogram.counts.size(); ++i)
+    head->histogram.counts[i] += counts[1 + i];
+  head->histogram.above += counts[1 + kHistogramBins];
+}
+
+}  // namespace poise

@@ -1,0 +1,119 @@
+// Rules about magnitude: overflow in float16, precision in 16 bits, ties, exploding and hot scores.
+//
+// These protect arithmetic and training from large numbers; they say nothing about the shape of the
+// softmax (verdicts_shape.cpp). In: a Case. Out: flags. A signal that was not measured is NaN or
+// infinite with the sign that crosses no threshold.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "verdicts.h"
+#include "wording.h"
+
+namespace poise {
+namespace {
+
+std::string limit(double threshold) { return " (limit " + number(threshold) + ")"; }
+
+void judge_overflow(const Case& c, std::vector<Flag>* flags) {
+  const double dot = c.readout.max_abs_dot;
+  if (!(dot >= c.thresholds.f16_warn)) return;
+  const bool critical = dot >= c.thresholds.f16_overflow;
+  Flag flag = fire(VerdictKind::overflow_f16, critical ? Severity::critical : Severity::warn);
+  flag.evidence =
+      "|q·k| reaches " + number(dot) + ", " + number(std::fabs(c.readout.f16_headroom_bits)) +
+      (c.readout.f16_headroom_bits < 0 ? " bits above" : " bits below") + " the largest float16";
+  const double mean = c.head.inputs.qk_mean;
+  if (c.head.inputs.q_rows > 0 && std::fabs(mean) > dot / 2)
+    flag.cause = "The mean vectors of q and k alone give " + number(mean) +
+                 ", which every key of a row shares and the softmax ignores";
+  flag.remedy = "Multiply q by the scale before the product (|q·k| then reaches " +
+                number(dot * std::fabs(c.head.scale)) +
+                "), subtract the mean key (exact; lse += scale · q·mean), accumulate in float32";
+  flags->push_back(flag);
+}
+
+void judge_precision(const Case& c, std::vector<Flag>* flags) {
+  const bool is_bf16 = c.context.scores_stored == JudgeContext::Storage::bf16;
+  if (!is_bf16 && c.context.scores_stored != JudgeContext::Storage::f16) return;
+  const double warn = is_bf16 ? c.thresholds.bf16_score_warn : c.thresholds.f16_score_warn;
+  const double bad = is_bf16 ? c.thresholds.bf16_score_bad : c.thresholds.f16_score_bad;
+  const double logit = c.readout.max_abs_logit;
+  if (!(logit >= warn)) return;
+  Flag flag = fire(VerdictKind::precision_16bit, logit >= bad ? Severity::bad : Severity::warn);
+  // A significand of 8 (bf16) or 11 (f16) bits: numbers in [2^e, 2^(e+1)) are 2^(e-7), 2^(e-10)
+  // apart.
+  const double step = std::ldexp(1.0, std::ilogb(logit) - (is_bf16 ? 7 : 10));
+  flag.evidence = "|logit| reaches " + number(logit) + limit(logit >= bad ? bad : warn) + "; " +
+                  (is_bf16 ? "bfloat16" : "float16") + " steps there are " + number(step) +
+                  ", so weights are wrong by up to " + share(std::expm1(step / 2));
+  flag.remedy = "Keep the logits in float32";
+  flags->push_back(flag);
+}
+
+void judge_ties(const Case& c, std::vector<Flag>* flags) {
+  if (!c.context.pv_in_bf16) return;
+  const auto ties = static_cast<double>(c.head.near_tie_rows);
+  if (!(c.readout.near_tie > c.thresholds.tie_share && ties >= c.thresholds.tie_rows)) return;
+  Flag flag = fire(VerdictKind::tie_bias_bf16, Severity::warn);
+  flag.evidence = std::to_string(c.head.near_tie_rows) + " of " +
+                  std::to_string(c.head.measured_rows) + " rows have two or more keys within " +
+                  number(c.stats.request.near_tie_gap) + " of their maximum" +
+                  limit(c.thresholds.tie_share);
+  flag.cause = "Equal weights near 1 round the same way in bfloat16, so the errors add up";
+  flag.remedy = "Multiply weights by values in float32";
+  flags->push_back(flag);
+}
+
+void judge_exploding(const Case& c, std::vector<Flag>* flags) {
+  const double logit = c.readout.max_abs_logit;
+  if (!(logit >= c.thresholds.exploding_bad)) return;
+  const bool critical = logit >= c.thresholds.exploding_critical;
+  Flag flag = fire(VerdictKind::exploding, critical ? Severity::critical : Severity::bad);
+  flag.evidence = "|logit| reaches " + number(logit) +
+                  limit(critical ? c.thresholds.exploding_critical : c.thresholds.exploding_bad);
+  flag.cause = "Training runs that diverged went through logits of this size";
+  flag.remedy = "QK-norm, or QK-clip at " + number(c.thresholds.hot_bad);
+  flags->push_back(flag);
+}
+
+void judge_hot(const Case& c, std::vector<Flag>* flags) {
+  const double score = c.readout.max_score, tau = c.thresholds.hot_bad;
+  if (!(score >= c.thresholds.hot_watch)) return;
+  Flag flag = fire(VerdictKind::hot, score > tau ? Severity::bad : Severity::watch);
+  flag.evidence =
+      "The largest score is " + number(score) + limit(score > tau ? tau : c.thresholds.hot_watch);
+  if (score <= tau) {
+    flag.remedy = "Watch it over training: QK-clip acts above " + number(tau);
+    flags->push_back(flag);
+    return;
+  }
+  const double gamma = tau / score;
+  const auto heads = static_cast<std::int64_t>(c.stats.heads.size());
+  const std::int64_t group = c.stats.kv_heads > 0 ? heads / c.stats.kv_heads : 1;
+  flag.remedy = "QK-clip, γ = " + number(gamma) + ": ";
+  if (c.context.layers_share_weights) {
+    flag.factor = gamma;
+    flag.remedy += "scale " + times(gamma) + "; the layers share Wq and Wk, so leave them";
+  } else if (group > 1) {
+    flag.factor = gamma;
+    flag.remedy += "Wq of this head " + times(gamma) + "; its key head serves " +
+                   std::to_string(group) + " query heads, so leave Wk";
+  } else {
+    flag.factor = std::sqrt(gamma);
+    flag.remedy += "Wq and Wk of this head " + times(flag.factor) + " each";
+  }
+  flags->push_back(flag);
+}
+
+}  // namespace
+
+void judge_size(const Case& c, std::vector<Flag>* flags) {
+  judge_overflow(c, flags);
+  judge_precision(c, flags);
+  judge_ties(c, flags);
+  judge_exploding(c, flags);
+  judge_hot(c, flags);
+}
+
+}  // namespace poise

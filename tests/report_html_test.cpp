@@ -1,0 +1,269 @@
+// ctest-labels: fast golden unit
+// The page: golden file, well-formed for every kind of input, self-contained, small, safe.
+#include <poise/report.h>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/markup.h"
+#include "support/sample_report.h"
+
+namespace poise {
+namespace {
+
+using test::compare_with_golden;
+using test::head_of_spread;
+using test::layer_of;
+using test::markup_problem;
+using test::sample_input;
+
+std::string page_of(std::vector<LayerInput> layers) {
+  ReportInput input;
+  input.layers = std::move(layers);
+  return to_html(build_report(input));
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t times = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++times;
+  }
+  return times;
+}
+
+ReportInput with_level(StatsLevel level) {
+  ReportInput input = sample_input();
+  for (LayerInput& layer : input.layers) {
+    layer.stats.request.level = level;
+    layer.wide.reset();
+    for (HeadStats& head : layer.stats.heads) {
+      head.inputs = {};
+      head.gain = {};
+      head.histogram = {};
+      head.tracked = {};
+      head.argmax_column.clear();
+      head.argmax_offset.clear();
+      if (level == StatsLevel::max) {
+        head.scores.sigma = head.trace = head.entropy_ratio = head.kl = {};
+        head.scores.sum_variance = head.sum_entropy_ratio = head.sum_kl = 0;
+      }
+    }
+  }
+  return input;
+}
+
+LayerInput large_layer(int seed) {
+  std::vector<HeadStats> heads;
+  for (int h = 0; h < 32; ++h) {
+    HeadStats head = head_of_spread(0.3 + 0.0537 * ((seed * 37 + h * 11) % 97));
+    head.inputs.q_rows = head.inputs.k_rows = 64;
+    head.inputs.q_variance = head.inputs.k_variance = head.inputs.q_second_moment = 1.51234;
+    head.inputs.k_variance_centred = 1 + 0.0123 * h;
+    head.inputs.alignment = 1 + 0.0789 * seed;
+    heads.push_back(std::move(head));
+  }
+  return layer_of(std::move(heads));
+}
+
+TEST(report_html, the_page_of_the_sample_equals_its_golden_file) {
+  EXPECT_EQ(compare_with_golden("report.html", to_html(build_report(sample_input()))), "");
+}
+
+TEST(report_html, the_page_is_well_formed_whatever_was_measured) {
+  std::vector<HeadStats> broken = {head_of_spread(30), head_of_spread(0), HeadStats{}};
+  broken[0].nonfinite_rows = 3;
+  const std::pair<const char*, std::string> pages[] = {
+      {"sample", to_html(build_report(sample_input()))},
+      {"no layers", page_of({})},
+      {"a layer without heads", page_of({layer_of({})})},
+      {"a head without rows", page_of({layer_of({HeadStats{}})})},
+      {"one head", page_of({layer_of({head_of_spread(1)})})},
+      {"all healthy", page_of({layer_of({head_of_spread(1), head_of_spread(1.2)})})},
+      {"saturated, constant and empty", page_of({layer_of(broken)})},
+      {"layers of different size", page_of({layer_of({head_of_spread(1)}),
+                                            layer_of({head_of_spread(1), head_of_spread(2)}, 32)})},
+      {"level core", to_html(build_report(with_level(StatsLevel::core)))},
+      {"level max", to_html(build_report(with_level(StatsLevel::max)))},
+      {"many heads", page_of({large_layer(1), large_layer(2)})},
+  };
+  for (const auto& [what, page] : pages) EXPECT_EQ(markup_problem(page), "") << what;
+}
+
+TEST(report_html, the_checker_finds_broken_markup) {
+  EXPECT_EQ(markup_problem("<p>a<br/></p>"), "");
+  for (const char* broken :
+       {"<p>", "</p>", "<p><b></p></b>", "<p class=a></p>", "<p>&x;</p>", "<p>a < b</p>",
+        "<p id=\"a\"></p><p id=\"a\"></p>", "<a href=\"#none\"></a>", "<p a=\"1\" a=\"2\"></p>"}) {
+    EXPECT_NE(markup_problem(broken), "") << broken;
+  }
+}
+
+TEST(report_html, the_page_refers_to_nothing_outside_itself_and_runs_nothing) {
+  const std::string page = to_html(build_report(sample_input()));
+  for (const char* forbidden :
+       {"http:", "https:", "//", "url(", "src=", "@import", "<script", "<link", "<iframe",
+        "<object", "<img", "javascript:", "data:", "onload", "onclick"}) {
+    EXPECT_FALSE(contains(page, forbidden)) << forbidden;
+  }
+  EXPECT_EQ(count(page, "href=\""), count(page, "href=\"#"));
+  EXPECT_TRUE(contains(page, "content=\"default-src 'none'; style-src 'unsafe-inline';"));
+}
+
+TEST(report_html, hostile_names_are_shown_and_not_obeyed) {
+  const std::string hostile =
+      "</title><script>alert(1)</script><img src=x onerror=\"a\">'&amp;\x80\xff\x1b\u202E";
+  ReportInput input = sample_input();
+  input.title = input.model = input.licence = input.text = input.precision = input.mask =
+      input.isa = input.date = input.command = hostile;
+  input.tokens.assign(56, hostile);
+  for (LayerInput& layer : input.layers) layer.label = hostile + std::string(5000, 'x');
+  const std::string page = to_html(build_report(input));
+  EXPECT_EQ(markup_problem(page), "");
+  EXPECT_FALSE(contains(page, "<script"));
+  EXPECT_FALSE(contains(page, "<img"));
+  EXPECT_TRUE(contains(page, "&lt;script&gt;"));
+  EXPECT_FALSE(contains(page, "\x1b"));
+  EXPECT_FALSE(contains(page, "\u202E"));
+  EXPECT_FALSE(contains(page, "\x80\xff"));
+  EXPECT_FALSE(contains(page, std::string(100, 'x'))) << "a long name was not shortened";
+}
+
+TEST(report_html, every_cell_of_the_grid_leads_to_its_row_of_the_table) {
+  const Report report = build_report(sample_input());
+  const std::string page = to_html(report);
+  for (std::size_t i = 0; i < report.heads.size(); ++i) {
+    EXPECT_EQ(count(page, "href=\"#h" + std::to_string(i) + "\""), 1u);
+    EXPECT_EQ(count(page, "<tr id=\"h" + std::to_string(i) + "\""), 1u);
+  }
+}
+
+TEST(report_html, the_metric_switch_offers_what_was_measured) {
+  EXPECT_EQ(count(to_html(build_report(sample_input())), "type=\"radio\""), 5u);
+  EXPECT_EQ(count(to_html(build_report(with_level(StatsLevel::core))), "type=\"radio\""), 4u);
+  EXPECT_EQ(count(page_of({layer_of({HeadStats{}})}), "type=\"radio\""), 0u);
+}
+
+TEST(report_html, pictures_appear_only_where_there_is_something_to_draw) {
+  const std::string full = to_html(build_report(sample_input()));
+  EXPECT_TRUE(contains(full, "hist-first-t") && contains(full, "hist-healthy-t"));
+  EXPECT_TRUE(contains(full, "variance-chart-t") && contains(full, "full moments"));
+  const std::string core = to_html(build_report(with_level(StatsLevel::core)));
+  EXPECT_FALSE(contains(core, "hist-first-t"));
+  EXPECT_TRUE(contains(core, "variance-chart-t"));
+  EXPECT_FALSE(contains(core, "full moments</text>"));
+  EXPECT_FALSE(contains(page_of({layer_of({HeadStats{}})}), "<svg"));
+}
+
+struct Box {
+  double left, top, right, bottom;
+};
+
+std::string attribute(const std::string& tag, const std::string& name) {
+  const std::size_t from = tag.find(" " + name + "=\"");
+  if (from == std::string::npos) return "";
+  const std::size_t begin = from + name.size() + 3;
+  return tag.substr(begin, tag.find('"', begin) - begin);
+}
+
+// The elements `name` of the variance chart, each from its "<" to the end of its text.
+std::vector<std::string> chart_elements(const std::string& page, const std::string& name) {
+  const std::size_t figure = page.find("<figure id=\"variance\"");
+  const std::string chart = page.substr(figure, page.find("</figure>", figure) - figure);
+  std::vector<std::string> found;
+  for (std::size_t at = chart.find("<" + name + " "); at != std::string::npos;
+       at = chart.find("<" + name + " ", at + 1)) {
+    found.push_back(chart.substr(at, chart.find('<', at + 1) - at));
+  }
+  return found;
+}
+
+// Where a label is, by a generous width of its letters.
+Box label_box(const std::string& tag) {
+  constexpr double kLetter = 7.5, kAscent = 9, kDescent = 3;
+  const double x = std::stod(attribute(tag, "x")), y = std::stod(attribute(tag, "y"));
+  const std::string text = tag.substr(tag.find('>') + 1);
+  const auto letters = std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  });
+  const double width = kLetter * static_cast<double>(letters);
+  const std::string anchor = attribute(tag, "text-anchor");
+  const double left = anchor == "end" ? x - width : anchor == "middle" ? x - width / 2 : x;
+  return {left, y - kAscent, left + width, y + kDescent};
+}
+
+// The marks of a path "M12 34h0M...": discs and dashes.
+std::vector<Box> mark_boxes(const std::string& tag) {
+  const bool dash = attribute(tag, "class") == "tick";
+  if (!dash && !attribute(tag, "class").starts_with("disc")) return {};
+  std::vector<Box> boxes;
+  std::istringstream data(attribute(tag, "d"));
+  char command = 0;
+  for (double x = 0, y = 0, length = 0; data >> command >> x >> y >> command >> length;) {
+    const double radius = dash ? 0.5 : 2;
+    boxes.push_back(
+        {x - (dash ? 0 : radius), y - radius, x + std::max(length, radius), y + radius});
+  }
+  return boxes;
+}
+
+TEST(report_html, no_label_of_the_variance_chart_covers_a_mark) {
+  const LayerInput narrow = layer_of({head_of_spread(0.2), head_of_spread(0.25)}, 16);
+  const LayerInput wide = layer_of({head_of_spread(9), head_of_spread(2)}, 256);
+  std::vector<LayerInput> many;
+  for (int seed = 0; seed < 12; ++seed) many.push_back(large_layer(seed));
+  for (const std::string& page :
+       {to_html(build_report(sample_input())), to_html(build_report(with_level(StatsLevel::core))),
+        page_of({narrow}), page_of({wide}), page_of({narrow, wide, large_layer(3)}),
+        page_of(many)}) {
+    std::vector<Box> marks;
+    for (const std::string& path : chart_elements(page, "path")) {
+      const std::vector<Box> boxes = mark_boxes(path);
+      marks.insert(marks.end(), boxes.begin(), boxes.end());
+    }
+    EXPECT_GE(marks.size(), 2u);
+    for (const std::string& text : chart_elements(page, "text")) {
+      const Box label = label_box(text);
+      for (const Box& mark : marks) {
+        const bool apart = mark.right <= label.left || mark.left >= label.right ||
+                           mark.bottom <= label.top || mark.top >= label.bottom;
+        EXPECT_TRUE(apart) << text << " covers the mark at " << mark.left << ", " << mark.top;
+      }
+    }
+  }
+}
+
+TEST(report_html, a_table_that_may_be_cut_off_says_so_on_narrow_screens) {
+  const std::string page = to_html(build_report(sample_input()));
+  const std::size_t hint = page.find("<p class=\"hint\"");
+  ASSERT_NE(hint, std::string::npos);
+  EXPECT_LT(hint, page.find("<table class=\"heads\""));
+  EXPECT_TRUE(contains(page, ".hint { display: none;"));
+  EXPECT_TRUE(contains(page, ".hint { display: block }"));
+}
+
+TEST(report_html, a_page_of_48_layers_of_32_heads_stays_below_a_megabyte) {
+  std::vector<LayerInput> layers;
+  for (int l = 0; l < 48; ++l) layers.push_back(large_layer(l));
+  const std::string page = page_of(std::move(layers));
+  EXPECT_LT(page.size(), 1'000'000u);
+  EXPECT_EQ(count(page, "<tr id=\"h"), 1536u);
+}
+
+TEST(report_html, the_page_follows_dark_mode_and_paper) {
+  const std::string page = to_html(build_report(sample_input()));
+  EXPECT_TRUE(contains(page, "prefers-color-scheme: dark"));
+  EXPECT_TRUE(contains(page, "@media print"));
+  EXPECT_TRUE(contains(page, "name=\"viewport\""));
+}
+
+}  // namespace
+}  // namespace poise

@@ -1,0 +1,289 @@
+// ctest-labels: fast golden unit
+// The words of the report and its terminal face: golden text, grammar for any number of heads,
+// width, ASCII, colours, hostile names.
+#include <poise/report.h>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "report/encoding.h"
+#include "support/sample_report.h"
+
+namespace poise {
+namespace {
+
+using test::compare_with_golden;
+using test::head_of_spread;
+using test::layer_of;
+using test::sample_input;
+
+constexpr double kWide = 30;  // a spread at which head_of_spread() is saturated
+const std::string kHostile =
+    "</title><script>x</script>\x1b[2J\x1b]0;owned\x07\"'&\x80\xff\r\n\xc2\x9b 1m";
+
+Report report_of(std::vector<LayerInput> layers, std::vector<std::string> tokens = {}) {
+  ReportInput input;
+  input.layers = std::move(layers);
+  input.tokens = std::move(tokens);
+  return build_report(input);
+}
+
+std::string headline(const Report& report) { return report.headline_alarm + report.headline_rest; }
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::vector<HeadStats> heads(int saturated, int healthy) {
+  std::vector<HeadStats> all(static_cast<std::size_t>(saturated), head_of_spread(kWide));
+  all.insert(all.end(), static_cast<std::size_t>(healthy), head_of_spread(1));
+  return all;
+}
+
+TEST(report_text, measuring_that_more_than_doubles_the_time_is_told_in_milliseconds) {
+  ReportInput input = sample_input();
+  input.attention_ms = 2;
+  input.measuring_percent = 99;
+  EXPECT_TRUE(contains(to_text(build_report(input), {}), "attention 2 ms, measuring + 99 %"));
+  input.measuring_percent = 250;
+  EXPECT_TRUE(contains(to_text(build_report(input), {}), "attention 2 ms, measuring + 5 ms"));
+}
+
+TEST(report_text, the_terminal_page_of_the_sample_equals_its_golden_file) {
+  TextStyle style;
+  EXPECT_EQ(compare_with_golden("report.txt", to_text(build_report(sample_input()), style)), "");
+}
+
+TEST(report_text, the_ascii_page_with_all_heads_and_rules_equals_its_golden_file) {
+  TextStyle style;
+  style.unicode = false;
+  style.all_heads = style.rules = true;
+  style.width = 120;
+  EXPECT_EQ(compare_with_golden("report_ascii.txt", to_text(build_report(sample_input()), style)),
+            "");
+}
+
+TEST(report_text, the_headline_agrees_with_the_number_of_heads) {
+  const struct {
+    int saturated, healthy;
+    const char* expected;
+  } cases[] = {
+      {0, 1, "The one head is healthy: gradient passes, and nothing overflows."},
+      {0, 2, "Both heads are healthy: gradient passes, and nothing overflows."},
+      {0, 3, "All 3 heads are healthy: gradient passes, and nothing overflows."},
+      {1, 0, "The one head is saturated. Nothing overflows."},
+      {2, 0, "Both heads are saturated. Nothing overflows."},
+      {3, 0, "All 3 heads are saturated. Nothing overflows."},
+      {1, 1,
+       "1 of 2 heads is saturated, L0 H0. The other one passes gradient, and nothing "
+       "overflows."},
+      {1, 2, "1 of 3 heads is saturated, L0 H0. The other 2 pass gradient, and nothing overflows."},
+      {2, 2, "2 of 4 heads are saturated. The other 2 pass gradient, and nothing overflows."},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(headline(report_of({layer_of(heads(c.saturated, c.healthy))})), c.expected);
+  }
+}
+
+TEST(report_text, the_headline_says_in_which_layers) {
+  const LayerInput calm = layer_of(heads(0, 2));
+  EXPECT_TRUE(contains(headline(report_of({calm, layer_of(heads(2, 0)), calm})), "both in L1."));
+  EXPECT_TRUE(contains(headline(report_of({calm, layer_of(heads(3, 1))})), "all in L1."));
+  EXPECT_TRUE(contains(headline(report_of({calm, layer_of(heads(1, 1)), layer_of(heads(1, 1))})),
+                       "in 2 of 3 layers."));
+  EXPECT_TRUE(contains(headline(report_of({layer_of(heads(1, 1)), layer_of(heads(1, 1))})),
+                       "in every layer."));
+}
+
+TEST(report_text, what_could_not_be_measured_is_said) {
+  EXPECT_EQ(headline(report_of({})), "Nothing was measured: there are no heads to judge.");
+  EXPECT_EQ(headline(report_of({layer_of({HeadStats{}})})),
+            "Nothing to judge: no row sees two keys or more.");
+  std::vector<HeadStats> broken = heads(0, 2);
+  broken[1].nonfinite_rows = 1;
+  const Report one = report_of({layer_of(broken)});
+  EXPECT_EQ(one.headline_alarm, "1 row holds NaN or infinite logits.");
+  EXPECT_EQ(one.findings.front().claim, "1 row holds NaN or infinite logits.");
+  EXPECT_TRUE(contains(one.findings.front().numbers, "L0 H1"));
+  broken[0] = head_of_spread(kWide);
+  broken[1].nonfinite_rows = 7;
+  EXPECT_EQ(headline(report_of({layer_of(broken)})),
+            "7 rows hold NaN or infinite logits, and 1 of 2 heads is saturated, L0 H0.");
+}
+
+TEST(report_text, findings_name_up_to_three_heads_and_count_the_rest) {
+  const auto claim = [](int saturated) {
+    return report_of({layer_of(heads(saturated, 1))}).findings.front().claim;
+  };
+  EXPECT_EQ(claim(1), "L0 H0 is one-hot.");
+  EXPECT_EQ(claim(2), "L0 H0 and L0 H1 are one-hot.");
+  EXPECT_EQ(claim(3), "L0 H0, L0 H1 and L0 H2 are one-hot.");
+  EXPECT_EQ(claim(9), "L0 H0, L0 H1 and 7 others are one-hot.");
+}
+
+TEST(report_text, the_sample_names_its_heads_the_reason_and_the_factor) {
+  const Report report = build_report(sample_input());
+  ASSERT_GE(report.findings.size(), 3u);
+  const Finding& first = report.findings[0];
+  EXPECT_TRUE(contains(first.claim, "L0 H3 and L0 H4 are one-hot"));
+  EXPECT_TRUE(contains(first.numbers, "They watch the previous and the next token"));
+  EXPECT_TRUE(contains(first.remedy, "scale ×\u00A00.131 and ×\u00A00.134"));
+  const auto why = std::find_if(report.findings.begin(), report.findings.end(),
+                                [](const Finding& f) { return f.section == "variance"; });
+  ASSERT_NE(why, report.findings.end());
+  EXPECT_EQ(why->claim, "Norms first, alignment second.");
+  EXPECT_TRUE(contains(why->numbers, "Var(q·k) is 7197 in L0 H3 where the textbook has 32"));
+}
+
+TEST(report_text, layers_that_share_weights_get_advice_on_the_scale_only) {
+  ReportInput input;
+  input.layers = {layer_of(heads(1, 1)), layer_of(heads(0, 2))};
+  EXPECT_TRUE(contains(build_report(input).findings[0].remedy, "or Wq and Wk of the head"));
+  input.context.layers_share_weights = true;
+  const std::string remedy = build_report(input).findings[0].remedy;
+  EXPECT_TRUE(contains(remedy, "both layers share their weights, so change the scale"));
+  EXPECT_FALSE(contains(remedy, "or Wq and Wk of the head"));
+}
+
+TEST(report_text, a_forgotten_division_is_called_by_its_name) {
+  std::vector<HeadStats> wide = heads(1, 1);
+  for (HeadStats& head : wide) head.scale = 1;
+  const Finding finding = report_of({layer_of(wide)}).findings.front();
+  EXPECT_TRUE(contains(finding.numbers, "the division by √64 was forgotten"));
+  EXPECT_EQ(finding.remedy, "scale 1/√64 = 0.125, then measure again");
+}
+
+TEST(report_text, there_are_at_most_five_findings_and_trouble_comes_first) {
+  std::vector<HeadStats> all = heads(2, 2);
+  all[0].scores.max = 2e4;        // hot and exploding
+  all[2] = head_of_spread(0.01);  // diffuse
+  all[3].tracked[0].sum_weight = 0.6 * static_cast<double>(all[3].rows);
+  all[3].nonfinite_rows = 1;
+  const Report report = report_of({layer_of(all)}, {"[CLS]"});
+  EXPECT_EQ(report.findings.size(), 5u);
+  EXPECT_GE(report.findings[0].severity, Severity::bad);
+  for (const Finding& finding : report.findings) {
+    EXPECT_FALSE(finding.claim.empty());
+    EXPECT_TRUE(finding.claim.back() == '.') << finding.claim;
+    EXPECT_TRUE(finding.numbers.back() == '.') << finding.numbers;
+    EXPECT_FALSE(finding.section.empty());
+  }
+}
+
+TEST(report_text, a_sink_is_called_by_its_token_and_said_to_be_normal) {
+  std::vector<HeadStats> all = heads(0, 3);
+  for (HeadStats& head : all) {
+    head.tracked[0].sum_weight = 0.45 * static_cast<double>(head.rows);
+    head.tracked[0].rows_without = head.rows;
+    head.tracked[0].sigma_without.add(1, head.rows);
+    head.tracked[0].trace_without.add(0.9, head.rows);
+  }
+  const auto sink = [](const Report& report) {
+    for (const Finding& finding : report.findings) {
+      if (contains(finding.claim, "sink")) return finding;
+    }
+    return Finding{};
+  };
+  EXPECT_EQ(sink(report_of({layer_of(all)}, {"[CLS]"})).claim, "Token [CLS] is a sink in 3 heads.");
+  EXPECT_EQ(sink(report_of({layer_of(all)}, {"c"})).claim, "Token c is a sink in 3 heads.")
+      << "in SMILES c and C are different atoms";
+  const Finding unnamed = sink(report_of({layer_of(all)}));
+  EXPECT_EQ(unnamed.claim, "Key 0 is a sink in 3 heads.");
+  EXPECT_TRUE(contains(unnamed.numbers, "That is normal."));
+}
+
+TEST(report_text, the_place_that_heads_watch_is_named_for_any_offset_and_as_the_token_is_spelled) {
+  std::vector<HeadStats> all = heads(1, 1);
+  const auto numbers = [&all](std::int64_t column, std::int64_t offset, bool at_column) {
+    all[0].argmax_column = {{column, at_column ? all[0].rows : 1}};
+    all[0].argmax_offset = {{offset, at_column ? 1 : all[0].rows}};
+    return report_of({layer_of(all)}, {"[CLS]", "c"}).findings.front().numbers;
+  };
+  EXPECT_TRUE(contains(numbers(1, 0, true), "It watches token c:"));
+  EXPECT_TRUE(contains(numbers(7, 0, true), "It watches key 7:"));
+  EXPECT_TRUE(contains(numbers(0, -1, false), "It watches the previous token:"));
+  EXPECT_TRUE(contains(numbers(0, -3, false), "It watches the token 3 places before:"));
+  EXPECT_TRUE(contains(numbers(0, 2, false), "It watches the token 2 places after:"));
+  EXPECT_TRUE(contains(numbers(0, std::numeric_limits<std::int64_t>::min(), false),
+                       "It watches the token 9e18 places before:"));
+}
+
+TEST(report_text, no_line_is_wider_than_the_page) {
+  ReportInput many;
+  for (int l = 0; l < 3; ++l) many.layers.push_back(layer_of(heads(5, 27)));
+  for (const ReportInput& input : {sample_input(), many}) {
+    const Report report = build_report(input);
+    for (const int width : {40, 57, 80, 100, 200}) {
+      for (const bool unicode : {false, true}) {
+        TextStyle style;
+        style.width = width;
+        style.unicode = unicode;
+        style.all_heads = style.rules = true;
+        for (const std::string& line : lines_of(to_text(report, style))) {
+          EXPECT_LE(report::columns(line), width) << line;
+        }
+      }
+    }
+  }
+}
+
+TEST(report_text, every_colour_is_switched_off_again_and_none_is_used_unasked) {
+  const Report report = build_report(sample_input());
+  TextStyle style;
+  EXPECT_FALSE(contains(to_text(report, style), "\x1b"));
+  style.colour = true;
+  const std::string coloured = to_text(report, style);
+  EXPECT_TRUE(contains(coloured, "\x1b["));
+  for (const std::string& line : lines_of(coloured)) {
+    const std::size_t last = line.rfind("\x1b[");
+    if (last == std::string::npos) continue;
+    EXPECT_EQ(line.substr(last, 4), "\x1b[0m") << line;
+  }
+}
+
+TEST(report_text, names_cannot_send_commands_to_the_terminal) {
+  ReportInput input = sample_input();
+  input.title = input.model = input.mask = input.isa = input.date = kHostile;
+  input.tokens = {kHostile};
+  for (LayerInput& layer : input.layers) layer.label = kHostile;
+  for (const bool unicode : {false, true}) {
+    TextStyle style;
+    style.unicode = unicode;
+    style.all_heads = true;
+    for (const char c : to_text(build_report(input), style)) {
+      const auto byte = static_cast<unsigned char>(c);
+      EXPECT_TRUE(byte == '\n' || (byte >= 0x20 && byte != 0x7F)) << int{byte};
+      EXPECT_TRUE(unicode || byte < 0x80) << int{byte};
+    }
+    EXPECT_FALSE(contains(to_text(build_report(input), style), "\xc2\x9b"));
+  }
+}
+
+TEST(report_text, cut_and_broken_utf8_becomes_replacement_characters) {
+  using report::valid_utf8;
+  EXPECT_EQ(valid_utf8("a\xff\xc3", 10), "a\uFFFD\uFFFD");
+  EXPECT_EQ(valid_utf8("\xe2\x82", 10), "\uFFFD\uFFFD");                     // cut
+  EXPECT_EQ(valid_utf8("\xc0\xaf", 10), "\uFFFD\uFFFD");                     // overlong
+  EXPECT_EQ(valid_utf8("\xed\xa0\x80", 10), "\uFFFD\uFFFD\uFFFD");           // surrogate
+  EXPECT_EQ(valid_utf8("\xf4\x90\x80\x80", 4), "\uFFFD\uFFFD\uFFFD\uFFFD");  // beyond U+10FFFF
+  EXPECT_EQ(valid_utf8("ääää", 3), "ää…");
+  EXPECT_EQ(valid_utf8("äää", 3), "äää");
+  EXPECT_EQ(report::printable("a\u202Eb\u200Dc\td"), "a\uFFFDb\uFFFDc d");
+  EXPECT_EQ(report::columns("漢字é"), 5);
+}
+
+}  // namespace
+}  // namespace poise
