@@ -15,6 +15,7 @@
 
 #include "check.h"
 #include "cpu.h"
+#include "elements.h"
 #include "executor.h"
 #include "float_control.h"
 #include "isa/dispatch.h"
@@ -50,21 +51,6 @@ Column column_of(const Tensor* view, std::int64_t b, std::int64_t head) {
           view->stride(2)};
 }
 
-Element element_of(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return Element::f64;
-    case DType::f16:
-      return Element::f16;
-    case DType::bf16:
-      return Element::bf16;
-    case DType::boolean:
-      return Element::boolean;
-    default:
-      return Element::f32;
-  }
-}
-
 // One call on its way: what every task needs, and where it leaves what comes after the kernels.
 struct Call {
   const Problem& problem;
@@ -82,6 +68,7 @@ ForwardTask forward_task(const Call& call, const TaskIndex& index, int slot) {
   task.key = plane_of<ConstPlane>(p.key, b, head / p.group);
   task.value = plane_of<ConstPlane>(p.value, b, head / p.group);
   task.out = plane_of<Plane>(p.out, b, head);
+  task.element = element_of(p.dtype);
   task.row_begin = index.row_begin;
   task.row_end = std::min(index.row_end, p.q_length(b));
   task.kv_len = p.kv_length(b);
@@ -122,11 +109,21 @@ void put_rows(const Plane& plane, std::int64_t begin, std::int64_t end, std::int
       static_cast<T*>(plane.data)[i * plane.row_stride + j * plane.col_stride] = x;
 }
 
-// Rows at and after q_lengths: out 0, lse -inf, an empty state.
+// Zero rows of out, whatever its elements: 0 is all bits zero in every format.
+void put_zero_rows(const Plane& out, std::int64_t begin, std::int64_t end, std::int64_t columns,
+                   DType dtype) {
+  if (size_bytes(dtype) == 2)
+    put_rows(out, begin, end, columns, std::uint16_t{0});
+  else if (dtype == DType::f64)
+    put_rows(out, begin, end, columns, 0.0);
+  else
+    put_rows(out, begin, end, columns, 0.0F);
+}
+
+// Rows at and after q_lengths, beside out: lse -inf, an empty state.
 template <class T>
 void write_absent_rows(const ForwardTask& task, std::int64_t begin, std::int64_t end) {
   const T none = -std::numeric_limits<T>::infinity();
-  put_rows(task.out, begin, end, task.value_dim, T(0));
   put_rows(task.accumulator, begin, end, task.value_dim, T(0));
   put_rows(task.lse, begin, end, none);
   put_rows(task.lse_without_sink, begin, end, none);
@@ -144,8 +141,8 @@ void write_absent_rows(const MaterialiseTask& task, std::int64_t begin, std::int
 }
 
 template <class Task>
-void write_absent(DType dtype, const Task& task, std::int64_t begin, std::int64_t end) {
-  if (dtype == DType::f64)
+void write_absent(DType numbers, const Task& task, std::int64_t begin, std::int64_t end) {
+  if (numbers == DType::f64)
     write_absent_rows<double>(task, begin, end);
   else
     write_absent_rows<float>(task, begin, end);
@@ -169,7 +166,8 @@ void forward_step(void* context, std::int64_t index, int slot) {
   }
   if (task.row_begin < task.row_end) call.plan.kernel->forward(task);
   if (call.statistics != nullptr) call.statistics->finish(index, slot, task.tally_count);
-  write_absent(call.problem.dtype, task, absent, at.row_end);
+  put_zero_rows(task.out, absent, at.row_end, task.value_dim, call.problem.dtype);
+  write_absent(call.problem.numbers, task, absent, at.row_end);
 }
 
 void materialise_step(void* context, std::int64_t index, int slot) {
@@ -186,7 +184,7 @@ void materialise_step(void* context, std::int64_t index, int slot) {
   task.kv_total = call.problem.kv_len;
   const std::int64_t absent = std::max(at.row_begin, task.problem.row_end);
   if (task.problem.row_begin < task.problem.row_end) call.plan.kernel->materialise(task);
-  write_absent(call.problem.dtype, task, absent, at.row_end);
+  write_absent(call.problem.numbers, task, absent, at.row_end);
 }
 
 bool wants_statistics(const Problem& p) {
@@ -200,7 +198,7 @@ bool wants_matrices(const Problem& p) {
 
 // A contiguous [B, Hq, Lq] view of scratch memory.
 Tensor scratch_rows(const Problem& p, char* data) {
-  return p.dtype == DType::f64
+  return p.numbers == DType::f64
              ? view(reinterpret_cast<double*>(data), {p.batch, p.q_heads, p.q_len})
              : view(reinterpret_cast<float*>(data), {p.batch, p.q_heads, p.q_len});
 }
@@ -214,7 +212,7 @@ Error run(const Problem& p, const Plan& plan, Executor& executor) {
   const bool matrices = wants_matrices(p);
   const std::int64_t workspace = plan.slot_bytes * executor.slots();
   const std::int64_t order = wants_statistics(p) ? RowOrder::bytes(plan, executor.slots()) : 0;
-  const std::int64_t state = p.batch * p.q_heads * p.q_len * size_bytes(p.dtype);
+  const std::int64_t state = p.batch * p.q_heads * p.q_len * size_bytes(p.numbers);
   const std::int64_t total = workspace + order + (matrices ? 2 * state : 0);
   const Scratch scratch(total);
   if (scratch.data() == nullptr) return out_of_memory(total);

@@ -29,7 +29,8 @@ Error check_inputs(const char* call, const ConstTensor& query, const ConstTensor
   if (Error error = check_rank(query_at, query, 4, "[B, Hq, Lq, D]")) return error;
   if (Error error = check_rank(key_at, key, 4, "[B, Hkv, Lk, D]")) return error;
   if (Error error = check_rank(value_at, value, 4, "[B, Hkv, Lk, Dv]")) return error;
-  if (Error error = check_dtype(query_at, query, {DType::f32, DType::f64})) return error;
+  if (Error error = check_dtype(query_at, query, {DType::f32, DType::f64, DType::f16, DType::bf16}))
+    return error;
   if (Error error = check_dtype_like(key_at, key, "query", query.dtype)) return error;
   if (Error error = check_dtype_like(value_at, value, "query", query.dtype)) return error;
   const auto layout = with_data ? check_layout : check_sizes;
@@ -45,6 +46,7 @@ Error check_inputs(const char* call, const ConstTensor& query, const ConstTensor
   problem->kv_len = key.extent(2);
   problem->value_dim = value.extent(3);
   problem->dtype = query.dtype;
+  problem->numbers = query.dtype == DType::f64 ? DType::f64 : DType::f32;
   problem->query = query;
   problem->key = key;
   problem->value = value;
@@ -122,11 +124,12 @@ Error check_extra_shape(Argument argument, const ExtraTensor& extra, const Probl
 
 Error check_extras(const char* call, const Extras& extras, const Problem& problem) {
   if (extras.stats != nullptr)
-    if (Error error = check_stats_request(call, extras.stats->request, problem.dtype)) return error;
+    if (Error error = check_stats_request(call, extras.stats->request, problem.numbers))
+      return error;
   for (const ExtraTensor& extra : extra_tensors(extras)) {
     if (extra.view == nullptr) continue;
     const Argument argument{call, extra.name};
-    if (Error error = check_dtype_like(argument, *extra.view, "query", problem.dtype)) return error;
+    if (Error error = check_numbers(argument, *extra.view, problem)) return error;
     if (Error error = check_extra_shape(argument, extra, problem)) return error;
     if (Error error = check_layout(argument, *extra.view)) return error;
   }

@@ -25,7 +25,9 @@ inline constexpr int kMaxThreads = 4096;
 struct Problem {
   std::int64_t batch = 0, q_heads = 0, kv_heads = 0, group = 1;  // group = q_heads / kv_heads
   std::int64_t q_len = 0, kv_len = 0, head_dim = 0, value_dim = 0;
-  DType dtype = DType::f32;  // of query, key, value, out: f32 or f64
+  DType dtype = DType::f32;    // of query, key, value, out: f32, f64, f16 or bf16
+  DType numbers = DType::f32;  // of everything accumulated, and of scales, sinks and slopes: f64
+                               // for f64, else f32
   ConstTensor query, key, value;
   Tensor out;
   ConstTensor mask, bias;  // [B, Hq, Lq, Lk], stride 0 on broadcast axes; absent = not given()

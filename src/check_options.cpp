@@ -62,13 +62,13 @@ class OptionRules {
 
 // f32 (f64 for f64 inputs) [Hq].
 Error OptionRules::head_numbers(Argument argument, const ConstTensor& view) const {
-  if (Error error = check_dtype_like(argument, view, "query", problem_.dtype)) return error;
+  if (Error error = check_numbers(argument, view, problem_)) return error;
   if (Error error = check_extents(argument, view, {problem_.q_heads}, "[Hq]")) return error;
   return layout(argument, view);
 }
 
 Error OptionRules::scale() const {
-  const DType dtype = problem_.dtype;
+  const DType dtype = problem_.numbers;
   if (options_.scale_per_head.given()) {
     const Argument argument = at("scale_per_head");
     const ConstTensor& view = options_.scale_per_head;
@@ -99,11 +99,11 @@ Error OptionRules::scale() const {
 }
 
 Error OptionRules::softcap() const {
-  problem_.softcap = rounded(options_.softcap, problem_.dtype);
-  if (options_.softcap == 0 || finite_positive(options_.softcap, problem_.dtype)) return {};
+  problem_.softcap = rounded(options_.softcap, problem_.numbers);
+  if (options_.softcap == 0 || finite_positive(options_.softcap, problem_.numbers)) return {};
   return refuse(ErrorCode::bad_value, at("softcap"),
                 "{} is neither 0 (off) nor a finite positive normal {} number",
-                {text(options_.softcap), name(problem_.dtype)});
+                {text(options_.softcap), name(problem_.numbers)});
 }
 
 // Resolves `view` to the full [B, Hq, Lq, Lk], axes aligned from the right.
@@ -210,7 +210,7 @@ Error OptionRules::alibi_slopes() const {
   problem_.has_alibi = view.given();
   if (!view.given()) return {};
   const Argument argument = at("alibi_slopes");
-  if (Error error = check_dtype_like(argument, view, "query", problem_.dtype)) return error;
+  if (Error error = check_numbers(argument, view, problem_)) return error;
   const bool per_batch = view.rank == 2;
   if (!(per_batch ? view.extent(0) == problem_.batch && view.extent(1) == problem_.q_heads
                   : view.rank == 1 && view.extent(0) == problem_.q_heads)) {
@@ -260,6 +260,12 @@ Error OptionRules::threads() const {
 }
 
 }  // namespace
+
+Error check_numbers(Argument argument, const ConstTensor& view, const Problem& problem) {
+  if (problem.dtype == problem.numbers)
+    return check_dtype_like(argument, view, "query", problem.dtype);
+  return check_dtype(argument, view, {problem.numbers});  // 16-bit inputs come with f32 numbers
+}
 
 Error check_options(const char* call, const Options& options, bool with_data, Problem* problem) {
   const OptionRules rules(call, options, with_data, problem);

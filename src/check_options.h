@@ -4,12 +4,16 @@
 #pragma once
 
 #include "check.h"
+#include "check_view.h"
 
 namespace poise {
 
 // `call` names the call in sentences. Without `with_data` only shapes, dtypes and plain numbers are
 // judged, and the small tensors are dropped from problem->options.
 Error check_options(const char* call, const Options& options, bool with_data, Problem* problem);
+
+// The dtype rule of everything that is accumulated or scales: Problem::numbers.
+Error check_numbers(Argument argument, const ConstTensor& view, const Problem& problem);
 
 // The request of a Stats that a call of the problem's dtype is to fill.
 Error check_stats_request(const char* call, const StatsRequest& request, DType dtype);

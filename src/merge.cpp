@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "check.h"
+#include "elements.h"
 #include "float_control.h"
 #include "isa/dispatch.h"
 
@@ -129,6 +130,7 @@ Error finish(const State& state, const Tensor& out, const Tensor& lse) {
                        .lse = column(lse, b, h),
                        .accumulator = plane(state.accumulator, b, h),
                        .out = plane(out, b, h),
+                       .out_element = element_of(out.dtype),
                        .rows = p.q_len,
                        .value_dim = p.value_dim});
   return {};

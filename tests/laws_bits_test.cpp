@@ -170,6 +170,7 @@ TEST(laws, parts_at_any_keys_merge_within_rounding) {
 
 TEST(laws, merging_with_an_empty_part_changes_nothing) {
   for_each_isa_and_dtype([](DType dtype) {
+    if (dtype == DType::f16 || dtype == DType::bf16) return;  // pairs to be merged are f32 or f64
     const Problem p = make_problem({1, 2, 1, 5, 37, 8, 6}, dtype, 203);
     const Outputs full = run(p), empty = run(key_part(p, 0, 0));
     for (const auto& [a, b] : {std::pair(&full, &empty), std::pair(&empty, &full)}) {

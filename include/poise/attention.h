@@ -39,7 +39,8 @@ class Causal {
   std::int64_t diagonal_ = 0;
 };
 
-// Everything that changes the result. The scale, sinks and slopes are f32 (f64 for f64 inputs).
+// Everything that changes the result. The scale, sinks and slopes are f32 (f64 for f64 inputs). f16
+// and bf16 inputs are widened exactly and computed in f32; out is rounded to nearest even.
 //
 // One diagonal o_b per call and batch serves causal, window and ALiBi alike: `diagonal` or
 // `diagonals` if given, else Causal::offset's number, else 0 for Causal::top_left, else n_b - Lq
@@ -85,7 +86,8 @@ struct Extras {
 
 // Computes attention.
 //   query [B, Hq, Lq, D], key [B, Hkv, Lk, D], value [B, Hkv, Lk, Dv], out [B, Hq, Lq, Dv]; one
-//   dtype (f32 or f64) for all four, any strides; query head h reads kv head h / (Hq / Hkv).
+//   dtype (f32, f64, f16, bf16) for all four, any strides; query head h reads kv head h / (Hq /
+//   Hkv).
 // Errors: bad_shape, bad_dtype, bad_layout, bad_value, bad_alias, out_of_memory; nothing is written
 //   before every check has passed.
 // Cost: 2 * B * Hq * Lq * Lk * (D + Dv) flops for what the masks leave visible; workspace per
@@ -116,8 +118,8 @@ struct State {
 // in ascending order, give the bits of the undivided call.
 Error merge(const State& whole, const State& part);
 
-// out = accumulator / row_sum and lse = row_max + log(row_sum), with the bits of attention(). lse
-// may be an absent tensor.
+// out = accumulator / row_sum and lse = row_max + log(row_sum), with the bits of attention(). out
+// has the state's dtype, or f16 or bf16 from an f32 state; lse may be an absent tensor.
 Error finish(const State& state, const Tensor& out, const Tensor& lse);
 
 // Keys per block and per split of the key axis, at absolute multiples of the sequence's positions.

@@ -9,11 +9,12 @@
 #include <string.h>
 
 #include "float_control.h"
+#include "kernels/half.h"
 #include "kernels/kernels.h"
 #include "kernels/unroll.h"
 
 #define POISE_NAMESPACE avx2
-#define POISE_TARGET "avx2,fma"
+#define POISE_TARGET "avx2,fma,f16c"
 #include "isa/target_begin.h"
 
 #include "isa/simd_avx2.h"

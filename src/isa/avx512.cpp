@@ -9,11 +9,12 @@
 #include <string.h>
 
 #include "float_control.h"
+#include "kernels/half.h"
 #include "kernels/kernels.h"
 #include "kernels/unroll.h"
 
 #define POISE_NAMESPACE avx512
-#define POISE_TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"
+#define POISE_TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"
 #include "isa/target_begin.h"
 
 #pragma GCC diagnostic push

@@ -28,7 +28,8 @@ namespace {
 // and clang read XCR0 before they report AVX or AVX-512).
 bool has_avx2() {
   __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
+         __builtin_cpu_supports("f16c") != 0;
 }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") != 0 &&

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "float_control.h"
+#include "kernels/half.h"
 #include "kernels/kernels.h"
 #include "kernels/unroll.h"
 

@@ -64,6 +64,41 @@ struct Simd<float> {
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(n, 23)));
   }
 
+  // The first n 16-bit elements, widened exactly; and back, rounded to nearest even. There is no
+  // masked 16-bit access here: tails go through eight elements of their own.
+  static __m128i load_bits(const uint16_t* p, int64_t n) {
+    if (n == kLanes) return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    alignas(16) uint16_t tail[kLanes] = {};
+    for (int64_t i = 0; i < n; ++i) tail[i] = p[i];
+    return _mm_load_si128(reinterpret_cast<const __m128i*>(tail));
+  }
+  static void store_bits(uint16_t* p, __m128i bits, int64_t n) {
+    if (n == kLanes) return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bits);
+    alignas(16) uint16_t tail[kLanes];
+    _mm_store_si128(reinterpret_cast<__m128i*>(tail), bits);
+    for (int64_t i = 0; i < n; ++i) p[i] = tail[i];
+  }
+  static Vec load_bf16(const uint16_t* p, int64_t n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_bits(p, n)), 16));
+  }
+  static Vec load_f16(const uint16_t* p, int64_t n) { return _mm256_cvtph_ps(load_bits(p, n)); }
+  static void store_f16(uint16_t* p, Vec v, int64_t n) {
+    store_bits(p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), n);
+  }
+  static void store_bf16(uint16_t* p, Vec v, int64_t n) {
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+    // A NaN keeps its upper half, made quiet; adding to it could carry into infinity.
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i rounded = _mm256_castps_si256(
+        _mm256_blendv_ps(_mm256_castsi256_ps(_mm256_add_epi32(bits, bias)),
+                         _mm256_castsi256_ps(quiet), _mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
+    const __m256i high = _mm256_srli_epi32(rounded, 16);
+    store_bits(p, _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1)),
+               n);
+  }
+
   static void transpose(Vec (&r)[kLanes]) {
     Vec t[kLanes];
     POISE_UNROLL(2)

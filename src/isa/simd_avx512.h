@@ -63,6 +63,30 @@ struct Simd<float> {
   // p * 2^floor(x), for p in [1, 2).
   static Vec scale_by_power(Vec p, Vec x) { return _mm512_scalef_ps(p, x); }
 
+  // The first n 16-bit elements, widened exactly; and back, rounded to nearest even.
+  static Vec load_bf16(const uint16_t* p, int64_t n) {
+    const __m256i bits = _mm256_maskz_loadu_epi16(static_cast<Mask>((1u << n) - 1u), p);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+  static Vec load_f16(const uint16_t* p, int64_t n) {
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(static_cast<Mask>((1u << n) - 1u), p));
+  }
+  static void store_f16(uint16_t* p, Vec v, int64_t n) {
+    const __m256i bits = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm256_mask_storeu_epi16(p, static_cast<Mask>((1u << n) - 1u), bits);
+  }
+  static void store_bf16(uint16_t* p, Vec v, int64_t n) {
+    const __m512i bits = _mm512_castps_si512(v);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+    // A NaN keeps its upper half, made quiet; adding to it could carry into infinity.
+    const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    const __m512i rounded = _mm512_mask_mov_epi32(_mm512_add_epi32(bits, bias),
+                                                  _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
+    _mm256_mask_storeu_epi16(p, static_cast<Mask>((1u << n) - 1u),
+                             _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+  }
+
   static void transpose(Vec (&r)[kLanes]) {
     Vec t[kLanes];
     POISE_UNROLL(4)

@@ -68,6 +68,16 @@ struct Simd {
     return p;
   }
 
+  // One 16-bit element, widened exactly; and back, rounded to nearest even.
+  static Vec load_bf16(const uint16_t* p, int64_t n) { return n > 0 ? widen_bf16(*p) : 0; }
+  static Vec load_f16(const uint16_t* p, int64_t n) { return n > 0 ? widen_f16(*p) : 0; }
+  static void store_bf16(uint16_t* p, Vec v, int64_t n) {
+    if (n > 0) *p = narrow_bf16(static_cast<float>(v));
+  }
+  static void store_f16(uint16_t* p, Vec v, int64_t n) {
+    if (n > 0) *p = narrow_f16(static_cast<float>(v));
+  }
+
   static void transpose(Vec (&)[kLanes]) {}
 
  private:

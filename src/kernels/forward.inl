@@ -140,11 +140,12 @@ inline void write_tile(ForwardTask& task, const Workspace<S>& space, Tile<S>& ti
   if (task.accumulator.data != nullptr) {
     fill<S>(space.alpha, Q, 1);
     store_lanes<S>(tile.whole_out, space.alpha, tile.row, tile.rows, task.value_dim,
-                   task.accumulator);
+                   task.accumulator, kOwnElement<T>);
   }
   for (int64_t lane = 0; lane < Q; lane += W)
     S::store(space.alpha + lane, inverse_sum<S>(S::load(tile.whole_sum + lane)));
-  store_lanes<S>(tile.whole_out, space.alpha, tile.row, tile.rows, task.value_dim, task.out);
+  store_lanes<S>(tile.whole_out, space.alpha, tile.row, tile.rows, task.value_dim, task.out,
+                 task.element);
 }
 
 template <class S>
@@ -156,7 +157,7 @@ inline int64_t open_tiles(const ForwardTask& task, Workspace<S>& space) {
     tile.row = row;
     tile.rows = task.row_end - row < Q ? task.row_end - row : Q;
     tile.part_open = false;
-    load_lanes<S>(task.query, row, tile.rows, task.head_dim, tile.query);
+    load_lanes<S>(task.query, task.element, row, tile.rows, task.head_dim, tile.query);
     fill<S>(tile.whole_out, task.value_dim * Q, 0);
     fill<S>(tile.whole_max, Q, Limits<typename S::T>::kLowest);
     fill<S>(tile.whole_sum, Q, 0);
@@ -177,10 +178,10 @@ inline void process_keys(const ForwardTask& task, Workspace<S>& space, int64_t t
   const int64_t begin = clamp_key(task.row_begin + task.lower - key, keys);
   const int64_t end = clamp_key(task.row_end + task.upper - key, keys);
   if (begin >= end) return;
-  const BlockRows<S> keys_here =
-      block_rows<S>(task.key, key, begin, end, task.head_dim, space.key, space.key_stride);
-  const BlockRows<S> values_here =
-      block_rows<S>(task.value, key, begin, end, task.value_dim, space.value, space.value_stride);
+  const BlockRows<S> keys_here = block_rows<S>(task.key, task.element, key, begin, end,
+                                               task.head_dim, space.key, space.key_stride);
+  const BlockRows<S> values_here = block_rows<S>(task.value, task.element, key, begin, end,
+                                                 task.value_dim, space.value, space.value_stride);
   for (int64_t t = 0; t < tiles; ++t) {
     BlockView<S> view;
     view_block<S>(task, space.tiles[t].row, space.tiles[t].rows, key, keys, &view);

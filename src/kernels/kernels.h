@@ -67,6 +67,7 @@ struct RowTally {
 struct ForwardTask {
   ConstPlane query, key, value;
   Plane out;
+  Element element;  // of query, key, value and out; f16 and bf16 with the f32 kernels
   int64_t row_begin, row_end;
   int64_t kv_len;
   int64_t head_dim, value_dim;
@@ -110,6 +111,7 @@ struct FinishTask {
   Column row_max, row_sum, lse;
   Plane accumulator;
   Plane out;
+  Element out_element;  // its own type, or f16 and bf16 with the f32 kernels
   int64_t rows, value_dim;
 };
 

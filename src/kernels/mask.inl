@@ -133,11 +133,10 @@ inline void load_extra(const ForwardTask& task, int64_t row, int64_t rows, int64
                        int64_t begin, int64_t end, typename S::T* extra) {
   using T = typename S::T;
   constexpr int Q = kQueries<S>;
-  constexpr Element kOwn = sizeof(T) == 4 ? Element::f32 : Element::f64;
   const ConstPlane& bias = task.bias;
   const ConstPlane& mask = task.mask;
   if (bias.data != nullptr && bias.col_stride == 1 && bias.row_stride != 0 &&
-      task.bias_element == kOwn) {
+      task.bias_element == kOwnElement<T>) {
     load_bias_blocks<S>(task, row, rows, key, begin, end, extra);
   } else if (bias.data != nullptr && bias.row_stride != 0) {
     for (int64_t i = 0; i < Q; ++i) {

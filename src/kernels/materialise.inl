@@ -80,7 +80,7 @@ __attribute__((noinline)) void run_materialise(const MaterialiseTask& task) {
     Tile<S>& tile = space.tiles[tiles++];
     tile.row = row;
     tile.rows = problem.row_end - row < Q ? problem.row_end - row : Q;
-    load_lanes<S>(problem.query, row, tile.rows, problem.head_dim, tile.query);
+    load_lanes<S>(problem.query, problem.element, row, tile.rows, problem.head_dim, tile.query);
     for (int64_t i = 0; i < Q; ++i) {
       const int64_t r = row + (i < tile.rows ? i : tile.rows - 1);
       const T l = static_cast<const T*>(problem.row_sum.data)[r * problem.row_sum.stride];
@@ -92,7 +92,8 @@ __attribute__((noinline)) void run_materialise(const MaterialiseTask& task) {
   }
   for (int64_t key = 0; key < problem.kv_len; key += kBlockKeys) {
     const int64_t keys = problem.kv_len - key < kBlockKeys ? problem.kv_len - key : kBlockKeys;
-    pack_rows<S>(problem.key, key, keys, problem.head_dim, space.key, space.key_stride);
+    pack_rows<S>(problem.key, problem.element, key, keys, problem.head_dim, space.key,
+                 space.key_stride);
     for (int64_t t = 0; t < tiles; ++t)
       materialise_block<S>(task, space, space.tiles[t], key, keys);
   }

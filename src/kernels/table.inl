@@ -58,8 +58,10 @@ __attribute__((noinline)) void run_finish(const FinishTask& task) {
     const T inverse = first_lane<S>(inverse_sum<S>(S::set(l)));
     if (task.lse.data != nullptr)
       at<T>(task.lse, i) = log_sum_exp(stored_max(at<T>(task.row_max, i), l), l);
+    const int64_t row = i * task.out.row_stride;
     for (int64_t c = 0; c < task.value_dim; ++c)
-      at<T>(task.out, i, c) = at<T>(task.accumulator, i, c) * inverse;
+      write_element<T>(task.out.data, task.out_element, row + c * task.out.col_stride,
+                       at<T>(task.accumulator, i, c) * inverse);
   }
 }
 

@@ -21,9 +21,10 @@ inline constexpr double kLargestCompared = 3.4e38;
 
 struct RowBounds {
   bool comparable = true;
-  double logit = 0;   // of every logit, score and capped score of the row
-  double weight = 0;  // relative, of every weight
-  double out = 0, lse = 0;
+  double logit = 0;         // of every logit, score and capped score of the row
+  double weight = 0;        // relative, of every weight
+  double out = 0, lse = 0;  // of the accumulated output and lse
+  double written = 0;       // of out as written: 16-bit outputs are rounded once more
 };
 
 std::vector<RowBounds> bounds_of(const Problem& problem, const ReferenceResult<double>& reference);

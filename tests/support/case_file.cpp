@@ -216,7 +216,7 @@ CaseFile read_case(const std::string& path) {
 Problem case_problem(const CaseFile& file) {
   const Json& json = file.json;
   Problem p;
-  p.dtype = DType::f32;
+  p.dtype = file.dtype == "bf16" ? DType::bf16 : file.dtype == "f16" ? DType::f16 : DType::f32;
   p.query = case_tensor(json.at("q"), p.dtype);
   p.key = case_tensor(json.at("k"), p.dtype);
   p.value = case_tensor(json.at("v"), p.dtype);

@@ -25,12 +25,12 @@ class IsaScope {
   IsaScope& operator=(const IsaScope&) = delete;
 };
 
-// body(dtype) for f32 and f64 on each instruction set; failures name both.
+// body(dtype) for every input dtype on each instruction set; failures name both.
 template <class Body>
 void for_each_isa_and_dtype(const Body& body) {
   for (const std::string& isa : available_isas()) {
     const IsaScope scope(isa);
-    for (DType dtype : {DType::f32, DType::f64}) {
+    for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
       SCOPED_TRACE(isa + " " + name(dtype));
       body(dtype);
     }
