@@ -96,7 +96,8 @@ TEST(half, outputs_are_rounded_to_nearest_even) {
     }
     const std::vector<std::uint16_t> out = mean_of(value, 2, format.dtype);
     for (std::size_t i = 0; i < kPairs; ++i) {
-      const double a = format.widen(value[i]), b = format.widen(value[kPairs + i]);
+      const auto a = static_cast<double>(format.widen(value[i]));
+      const auto b = static_cast<double>(format.widen(value[kPairs + i]));
       const auto mean = static_cast<float>((a + b) / 2);
       if (!std::isfinite(a) || !std::isfinite(b) || std::isinf(static_cast<float>(a + b)) ||
           flushed(static_cast<float>(a)) || flushed(static_cast<float>(b)) || flushed(mean))

@@ -17,13 +17,17 @@
 #define POISE_TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"
 #include "isa/target_begin.h"
 
-#pragma GCC diagnostic push
+#if !defined(__clang__)
 // g++ 12 on its own intrinsics, which start masked forms from an undefined register.
+#pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #include "isa/simd_avx512.h"
 #include "kernels/all.inl"
+#if !defined(__clang__)
 #pragma GCC diagnostic pop
+#endif
 
 #include "isa/target_end.h"
 

@@ -14,6 +14,10 @@
 #include <cstdlib>
 #include <string_view>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace poise {
 
 #if defined(__x86_64__)
@@ -26,10 +30,14 @@ namespace {
 #if defined(__x86_64__)
 // __builtin_cpu_supports answers yes only when the operating system saves the registers too (gcc
 // and clang read XCR0 before they report AVX or AVX-512).
+// clang 14 does not know the name "f16c": CPUID leaf 1, ecx bit 29 (Intel SDM, CPUID).
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 29 & 1U) != 0;
+}
 bool has_avx2() {
   __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
-         __builtin_cpu_supports("f16c") != 0;
+  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && has_f16c();
 }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") != 0 &&
