@@ -13,13 +13,13 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// The definition in double rounds too: with f64 inputs both sides err.
 // Half an ulp of a 16-bit output, relative; 0 where the output has the accumulation's dtype.
 double output_roundoff(DType dtype) {
   if (dtype == DType::f16) return 0x1p-11;
   return dtype == DType::bf16 ? 0x1p-8 : 0;
 }
 
+// The definition in double rounds too: with f64 inputs both sides err.
 double unit_roundoff(const Problem& p) { return p.dtype == DType::f64 ? 0x1p-52 : 0x1p-24; }
 
 bool within(double got, double expected, double bound) {
