@@ -359,10 +359,9 @@ const std::vector<Case>& extra_cases() {
          c.lse.dtype = DType::f64;
          c.extras.max_score = &c.lse;
        }},
-      {bad_dtype, "[forward] lse: dtype f64 is not one of f32",
+      {bad_dtype, "[forward] lse: dtype bf16 is not one of f32",
        [](Call& c) {
-         c.query.dtype = c.key.dtype = c.value.dtype = c.out.dtype = DType::bf16;
-         c.lse.dtype = DType::f64;
+         c.query.dtype = c.key.dtype = c.value.dtype = c.out.dtype = c.lse.dtype = DType::bf16;
          c.extras.lse = &c.lse;
        }},
       {bad_layout, "[forward] row_sum: null data for 24 elements",
