@@ -9,6 +9,8 @@
 #include "plan.h"
 
 #include <string>
+#include <string_view>
+#include <utility>
 
 namespace poise {
 namespace {
@@ -26,47 +28,67 @@ std::string count_text(std::int64_t count, const char* one) {
   return text(count) + " " + one + (count == 1 ? "" : "s");
 }
 
-std::string isa_line(const Plan& plan) {
+std::string isa_line(const TaskPlan& plan) {
   std::string others;
   for (const std::string& isa : available_isas()) others += (others.empty() ? "" : ", ") + isa;
   return std::string(plan.kernels->name) + ", of " + others + " on this machine";
 }
 
-std::string tiles_line(const Plan& plan) {
-  const KernelSet& kernel = *plan.kernel;
-  return count_text(kernel.task_queries, "query row") + " share a packed key block of " +
-         text(kBlock) + " keys; inner tiles of " + count_text(kernel.tile_queries, "row") + " in " +
-         count_text(kernel.tile_queries / kernel.lanes, "vector") + " of " +
-         count_text(kernel.lanes, "lane");
+std::string kernel_line(const TaskPlan& plan) {
+  const bool narrow = plan.forward == &plan.kernel->narrow;
+  return std::string("forward, fused: no Lq x Lk buffer; ") +
+         (narrow ? "few rows: keys along the lanes, read once, in place" : "rows along the lanes");
 }
 
-std::string splits_line(const Plan& plan) {
+std::string tiles_line(const TaskPlan& plan) {
+  std::string line = count_text(plan.forward->task_rows, "row") + " share a block of " +
+                     text(kBlock) + " keys; inner tiles of " +
+                     count_text(plan.forward->tile_rows, "row") + ", vectors of " +
+                     count_text(plan.kernel->lanes, "lane");
+  if (plan.heads > 1)
+    line += "; rows are (query, head) pairs of " + text(plan.heads) +
+            " heads, which read each key once";
+  return line;
+}
+
+std::string splits_line(const TaskPlan& plan) {
   return count_text(plan.splits, "split") + " of " + text(kSplit) +
          " keys at absolute positions, joined in ascending order, so that no bit depends on "
          "threads, batch or chunking";
 }
 
-std::string tasks_line(const Plan& plan) {
+std::string tasks_line(const TaskPlan& plan) {
   std::string line = text(plan.tasks) + " = " + text(plan.batch) + " batch x " +
-                     text(plan.q_heads) + " heads x " + count_text(plan.row_blocks, "row block");
+                     text(plan.set_count()) + (plan.heads > 1 ? " sets of heads x " : " heads x ") +
+                     count_text(plan.row_blocks, "row block");
+  if (plan.parts > 1)
+    line += " x " + text(plan.parts) + " ranges of splits, joined in order by the last to end";
   if (plan.last_rows_first)
     line += "; within a head the last rows first, since they see the most keys";
   return line;
 }
 
-std::string threads_line(const Plan& plan) {
+std::string threads_line(const TaskPlan& plan) {
   std::string line = text(std::int64_t{plan.slots}) + " of " + text(std::int64_t{plan.threads});
   if (plan.slots == plan.threads) return line + " allowed";
   if (plan.slots == plan.tasks) return line + " allowed, one per task";
   return line + " allowed: waking more would cost more than this work";
 }
 
-std::string flops_line(const Plan& plan, const Problem& problem) {
+std::string workspace_line(const TaskPlan& plan) {
+  const std::string slots = text(std::int64_t{plan.slots}) + " x " + bytes_text(plan.slot_bytes);
+  const std::string line = bytes_text(plan.workspace_bytes) + " = " + slots;
+  if (plan.parts == 1) return line + ", independent of Lq and Lk";
+  return line + " + " + text(plan.units * plan.splits) + " states of splits x " +
+         bytes_text(plan.record_bytes);
+}
+
+std::string flops_line(const TaskPlan& plan, const Problem& problem) {
   return text(plan.flops) + " = 2 (D + Dv) = " + text(2 * (problem.head_dim + problem.value_dim)) +
          " for each of " + text(plan.visible_pairs) + " visible pairs";
 }
 
-std::string skipped_line(const Plan& plan, const Options& options) {
+std::string skipped_line(const TaskPlan& plan, const Options& options) {
   const double share = plan.all_pairs > 0 ? 1 - plan.visible_pairs / plan.all_pairs : 0;
   std::string line = percent_text(share) + " of " + text(plan.all_pairs) +
                      " pairs, hidden by position (causal, window)";
@@ -89,16 +111,28 @@ Error explain(const ConstTensor& query, const ConstTensor& key, const ConstTenso
   Error error;
   const Kernels* kernels = active_kernels(&error);
   if (kernels == nullptr) return error;
-  const Plan plan = make_plan(problem, *kernels, allowed_threads(options));
-  *text_out = "call       query " + text(query) + ", key " + text(key) + ", value " + text(value) +
-              ", dtype " + name(problem.dtype) + ", " + count_text(problem.group, "query head") +
-              " per key head" + "\nkernel     forward, fused: no Lq x Lk buffer" + "\nisa        " +
-              isa_line(plan) + "\ntiles      " + tiles_line(plan) + "\nsplits     " +
-              splits_line(plan) + "\ntasks      " + tasks_line(plan) + "\nthreads    " +
-              threads_line(plan) + "\nworkspace  " + bytes_text(plan.workspace_bytes) + " = " +
-              text(std::int64_t{plan.slots}) + " x " + bytes_text(plan.slot_bytes) +
-              ", independent of Lq and Lk" + "\nflops      " + flops_line(plan, problem) +
-              "\nskipped    " + skipped_line(plan, options) + "\n";
+  const TaskPlan plan = make_plan(problem, *kernels, allowed_threads(options));
+  const std::pair<const char*, std::string> lines[] = {
+      {"call", "query " + text(query) + ", key " + text(key) + ", value " + text(value) +
+                   ", dtype " + name(problem.dtype) + ", " +
+                   count_text(problem.group, "query head") + " per key head"},
+      {"kernel", kernel_line(plan)},
+      {"isa", isa_line(plan)},
+      {"tiles", tiles_line(plan)},
+      {"splits", splits_line(plan)},
+      {"tasks", tasks_line(plan)},
+      {"threads", threads_line(plan)},
+      {"workspace", workspace_line(plan)},
+      {"flops", flops_line(plan, problem)},
+      {"skipped", skipped_line(plan, options)},
+  };
+  constexpr std::size_t kNameWidth = 11;
+  text_out->clear();
+  for (const auto& [title, line] : lines) {
+    *text_out += title;
+    text_out->append(kNameWidth - std::string_view(title).size(), ' ');
+    *text_out += line + "\n";
+  }
   return {};
 }
 

@@ -26,12 +26,12 @@ auto* row_of(const BasicTensor<Data>& t, std::int64_t b, std::int64_t head) {
 
 Column column(const Tensor& t, std::int64_t b, std::int64_t head) {
   if (!t.given() || t.data == nullptr) return {};
-  return {row_of(t, b, head), t.stride(2)};
+  return {row_of(t, b, head), t.stride(2), 0};
 }
 
 Plane plane(const Tensor& t, std::int64_t b, std::int64_t head) {
   if (t.data == nullptr) return {};
-  return {row_of(t, b, head), t.stride(2), t.stride(3)};
+  return {row_of(t, b, head), t.stride(2), t.stride(3), 0};
 }
 
 const KernelSet* kernel_set(DType dtype, Error* error) {

@@ -37,30 +37,61 @@ double visible_pairs(const Problem& problem, std::int64_t b) {
   return static_cast<double>(pairs_up_to(upper, rows, keys) - pairs_up_to(lower - 1, rows, keys));
 }
 
+// Query heads of one key head that share a task's lanes: all that fit while their queries alone
+// would leave lanes of a tile empty, in sets of even size.
+std::int64_t heads_per_task(const Problem& problem, const KernelSet& kernel) {
+  if (problem.q_len >= kernel.wide.tile_rows || problem.group <= 1) return 1;
+  const std::int64_t sets = ceil_divide(problem.group, kMostHeads);
+  return ceil_divide(problem.group, sets);
+}
+
+// Work of a call in flops that take as long: reading keys and values counts where it takes longer
+// than the arithmetic, about 4 flops a byte.
+double work_of(const TaskPlan& plan, const Problem& problem) {
+  constexpr double kFlopsPerByte = 4;
+  const double bytes =
+      static_cast<double>((problem.head_dim + problem.value_dim) * size_bytes(problem.dtype)) *
+      plan.visible_pairs / static_cast<double>(std::max<std::int64_t>(plan.heads * plan.q_len, 1));
+  return std::max(plan.flops, kFlopsPerByte * bytes);
+}
+
 // Threads that are worth waking: none below kFlopsPerThread, and none without a task of its own.
-int choose_slots(const Plan& plan) {
-  const double worth = std::min(plan.flops / kFlopsPerThread, static_cast<double>(plan.tasks));
+int choose_slots(const TaskPlan& plan, const Problem& problem, std::int64_t most_tasks) {
+  const double worth =
+      std::min(work_of(plan, problem) / kFlopsPerThread, static_cast<double>(most_tasks));
   return static_cast<int>(std::clamp(worth, 1.0, static_cast<double>(plan.threads)));
 }
 
-}  // namespace
+// A unit is cut into ranges of splits when there are too few units to keep every slot busy to the
+// end: four tasks a slot leave the last one to finish at most a quarter of its share alone.
+std::int64_t choose_parts(const TaskPlan& plan) {
+  constexpr std::int64_t kTasksPerSlot = 4;
+  if (plan.slots == 1 || plan.units == 0) return 1;
+  const std::int64_t wanted = ceil_divide(kTasksPerSlot * plan.slots, plan.units);
+  return std::clamp(wanted, std::int64_t{1}, std::max(plan.splits, std::int64_t{1}));
+}
 
-Plan make_plan(const Problem& problem, const Kernels& kernels, int threads) {
-  Plan plan;
+TaskPlan cut(const Problem& problem, const Kernels& kernels, int threads, bool by_rows) {
+  TaskPlan plan;
   plan.kernels = &kernels;
   plan.kernel = problem.dtype == DType::f64 ? &kernels.f64 : &kernels.f32;
   plan.batch = problem.batch;
-  plan.q_heads = problem.q_heads;
+  plan.kv_heads = problem.q_heads == 0 ? 0 : problem.kv_heads;  // heads without queries do nothing
+  plan.group = problem.group;
   plan.q_len = problem.q_len;
-  plan.task_queries = plan.kernel->task_queries;
-  plan.row_blocks = ceil_divide(problem.q_len, plan.task_queries);
-  plan.tasks = plan.batch * plan.q_heads * plan.row_blocks;
+  plan.heads = by_rows ? 1 : heads_per_task(problem, *plan.kernel);
+  plan.head_sets = ceil_divide(problem.group, plan.heads);
+  const std::int64_t rows = plan.heads * problem.q_len;
+  plan.forward =
+      !by_rows && rows <= plan.kernel->narrow.task_rows ? &plan.kernel->narrow : &plan.kernel->wide;
+  plan.row_blocks = ceil_divide(rows, plan.forward->task_rows);
+  plan.units = plan.batch * plan.set_count() * plan.row_blocks;
 
   // Batches that cannot differ are looked at once: a view may claim any number of them for free.
   const Options& options = problem.options;
   const bool differ =
       options.kv_lengths.given() || options.q_lengths.given() || options.diagonals.given();
-  const std::int64_t looked_at = plan.tasks == 0 ? 0 : differ ? problem.batch : 1;
+  const std::int64_t looked_at = plan.units == 0 ? 0 : differ ? problem.batch : 1;
   double pairs = 0;
   std::int64_t longest = 0;
   for (std::int64_t b = 0; b < looked_at; ++b) {
@@ -79,24 +110,57 @@ Plan make_plan(const Problem& problem, const Kernels& kernels, int threads) {
                plan.visible_pairs;
 
   plan.threads = std::max(threads, 1);
-  plan.slots = choose_slots(plan);
-  plan.slot_bytes = ceil_divide(plan.kernel->workspace_bytes(problem.head_dim, problem.value_dim),
+  const std::int64_t cuts = by_rows ? 1 : std::max(plan.splits, std::int64_t{1});
+  plan.slots = choose_slots(plan, problem, plan.units * cuts);
+  plan.parts = by_rows ? 1 : choose_parts(plan);
+  plan.tasks = plan.units * plan.parts;
+  plan.slot_bytes = ceil_divide(plan.forward->workspace_bytes(problem.head_dim, problem.value_dim),
                                 kWorkspaceAlignment) *
                     kWorkspaceAlignment;
-  plan.workspace_bytes = plan.slots * plan.slot_bytes;
+  if (plan.parts > 1)
+    plan.record_bytes = plan.forward->record_bytes(
+        std::min<std::int64_t>(rows, plan.forward->task_rows), problem.value_dim);
+  plan.workspace_bytes =
+      plan.slots * plan.slot_bytes + plan.units * plan.splits * plan.record_bytes;
   return plan;
 }
 
+}  // namespace
+
+TaskPlan make_plan(const Problem& problem, const Kernels& kernels, int threads) {
+  return cut(problem, kernels, threads, false);
+}
+
+TaskPlan make_row_plan(const Problem& problem, const Kernels& kernels, int threads) {
+  return cut(problem, kernels, threads, true);
+}
+
 // Heads stay together, so that the keys one task has read are still in the cache for the next;
-// within a head the last rows come first when a causal edge makes them the longest, so that the
-// call ends with its shortest tasks and no thread waits long for another.
-TaskIndex task_at(const Plan& plan, std::int64_t index) {
-  const std::int64_t pair = index / plan.row_blocks;
-  const std::int64_t place = index % plan.row_blocks;
+// within a set of heads the last rows come first when a causal edge makes them the longest, so that
+// the call ends with its shortest tasks and no thread waits long for another.
+TaskIndex unit_at(const TaskPlan& plan, std::int64_t unit) {
+  TaskIndex index{};
+  index.unit = unit;
+  const std::int64_t set = unit / plan.row_blocks % plan.set_count();
+  const std::int64_t place = unit % plan.row_blocks;
   const std::int64_t block = plan.last_rows_first ? plan.row_blocks - 1 - place : place;
-  const std::int64_t begin = block * plan.task_queries;
-  return {pair / plan.q_heads, pair % plan.q_heads, begin,
-          std::min(begin + plan.task_queries, plan.q_len)};
+  const std::int64_t first = set % plan.head_sets * plan.heads;  // of the group
+  index.b = unit / plan.row_blocks / plan.set_count();
+  index.first_head = set / plan.head_sets * plan.group + first;
+  index.heads = std::min(plan.heads, plan.group - first);
+  const std::int64_t rows = index.heads * plan.q_len;
+  index.row_begin = std::min(block * plan.forward->task_rows, rows);
+  index.row_end = std::min(index.row_begin + plan.forward->task_rows, rows);
+  index.split_end = plan.splits;
+  return index;
+}
+
+TaskIndex task_at(const TaskPlan& plan, std::int64_t index) {
+  TaskIndex task = unit_at(plan, index / plan.parts);
+  task.part = index % plan.parts;
+  task.split_begin = task.part * plan.splits / plan.parts;
+  task.split_end = (task.part + 1) * plan.splits / plan.parts;
+  return task;
 }
 
 }  // namespace poise

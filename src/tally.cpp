@@ -239,10 +239,12 @@ HeadStats start_head(const StatsRequest& request, double scale) {
   return head;
 }
 
-void fold_rows(const RowTally* rows, std::int64_t count, const TaskFacts& facts, HeadStats* head) {
+void fold_rows(const RowTally* rows, std::int64_t count, std::int64_t which, const TaskFacts& facts,
+               HeadStats* head) {
   if (facts.level == StatsLevel::off) return;
   std::vector<std::int64_t> columns, offsets;
   for (std::int64_t i = 0; i < count; ++i) {
+    if (rows[i].head != which) continue;
     if (!fold_row(rows[i], facts, head) || facts.level < StatsLevel::full) continue;
     columns.push_back(rows[i].argmax);
     offsets.push_back(offset_from_diagonal(rows[i].argmax, rows[i].row, facts.diagonal));

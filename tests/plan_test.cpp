@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <random>
 #include <string>
 #include <utility>
@@ -14,23 +15,32 @@ namespace poise {
 namespace {
 
 // Numbers of a kernel that is planned for and never run.
-constexpr KernelSet kNumbers = {
-    .lanes = 16,
-    .tile_queries = 64,
-    .task_queries = 32,
-    .workspace_bytes = [](std::int64_t head_dim,
-                          std::int64_t value_dim) { return 100 * head_dim + value_dim; },
-    .forward = nullptr,
-    .materialise = nullptr,
-    .merge = nullptr,
-    .finish = nullptr,
-    .exp = nullptr,
-    .tanh = nullptr,
-    .fma_chain = nullptr};
+constexpr ForwardKernel shape(int tile_rows, int task_rows, std::int64_t bytes) {
+  return {
+      .tile_rows = tile_rows,
+      .task_rows = task_rows,
+      .workspace_bytes =
+          bytes == 100 ? [](std::int64_t head_dim, std::int64_t value_dim) -> std::int64_t {
+        return 100 * head_dim + value_dim;
+      }
+      : [](std::int64_t, std::int64_t) -> std::int64_t { return 1; },
+      .record_bytes = [](std::int64_t rows, std::int64_t value_dim) { return rows * value_dim; },
+      .forward = nullptr,
+      .join = nullptr};
+}
+constexpr KernelSet kNumbers = {.lanes = 16,
+                                .wide = shape(16, 32, 100),
+                                .narrow = shape(8, 8, 1),
+                                .materialise = nullptr,
+                                .merge = nullptr,
+                                .finish = nullptr,
+                                .exp = nullptr,
+                                .tanh = nullptr,
+                                .fma_chain = nullptr};
 constexpr KernelSet wider() {
   KernelSet numbers = kNumbers;
   numbers.lanes = 8;
-  numbers.task_queries = 16;
+  numbers.wide.task_rows = 16;
   return numbers;
 }
 constexpr Kernels kKernels = {"numbers", kNumbers, wider()};
@@ -52,34 +62,73 @@ void set_causal(Problem* problem, Causal causal) {
   problem->causal = causal.kind() != Causal::Kind::none;
 }
 
-TEST(plan, every_row_of_every_head_is_in_exactly_one_task) {
+TEST(plan, every_row_of_every_head_is_in_exactly_one_unit) {
   for (const bool causal : {false, true})
-    for (const std::int64_t q_len : {0, 1, 31, 32, 33, 100}) {
-      Problem problem = problem_of(2, 3, q_len, 50);
-      if (causal) set_causal(&problem, Causal::top_left());
-      const Plan plan = make_plan(problem, kKernels, 4);
-      std::vector<int> seen(static_cast<std::size_t>(2 * 3 * q_len));
-      for (std::int64_t index = 0; index < plan.tasks; ++index) {
-        const TaskIndex task = task_at(plan, index);
-        ASSERT_LT(task.row_begin, task.row_end);
-        ASSERT_LE(task.row_end - task.row_begin, plan.task_queries);
-        ASSERT_EQ(task.row_begin % plan.task_queries, 0);
-        for (std::int64_t row = task.row_begin; row < task.row_end; ++row)
-          ++seen[static_cast<std::size_t>((task.b * 3 + task.head) * q_len + row)];
+    for (const std::int64_t group : {1, 3, 20})
+      for (const std::int64_t q_len : {0, 1, 2, 15, 16, 31, 33, 100}) {
+        Problem problem = problem_of(2, 3 * group, q_len, 50);
+        problem.kv_heads = 3;
+        problem.group = group;
+        if (causal) set_causal(&problem, Causal::top_left());
+        const TaskPlan plan = make_plan(problem, kKernels, 4);
+        std::vector<int> seen(static_cast<std::size_t>(2 * 3 * group * q_len));
+        for (std::int64_t unit = 0; unit < plan.units; ++unit) {
+          const TaskIndex at = unit_at(plan, unit);
+          ASSERT_LE(at.heads, kMostHeads);
+          ASSERT_EQ(at.first_head / group, (at.first_head + at.heads - 1) / group);
+          ASSERT_LE(at.row_end - at.row_begin, plan.forward->task_rows);
+          for (std::int64_t row = at.row_begin; row < at.row_end; ++row) {
+            const std::int64_t head = at.first_head + row % at.heads, i = row / at.heads;
+            ++seen[static_cast<std::size_t>((at.b * 3 * group + head) * q_len + i)];
+          }
+        }
+        EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
       }
-      EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
-    }
+}
+
+TEST(plan, few_queries_share_tasks_with_the_heads_of_their_group) {
+  Problem problem = problem_of(1, 8, 1, 5000);
+  problem.kv_heads = 2;
+  problem.group = 4;
+  const TaskPlan decode = make_plan(problem, kKernels, 1);
+  EXPECT_EQ(decode.units, 2);
+  EXPECT_EQ(unit_at(decode, 1).heads, 4);
+  EXPECT_EQ(decode.forward, &kKernels.f32.narrow);
+  problem.q_len = 3;
+  EXPECT_EQ(make_plan(problem, kKernels, 1).forward, &kKernels.f32.wide);
+  EXPECT_EQ(make_plan(problem, kKernels, 1).units, 2);
+  problem.q_len = 16;  // a tile of their own
+  EXPECT_EQ(make_plan(problem, kKernels, 1).units, 8);
+}
+
+TEST(plan, few_units_are_cut_into_ranges_of_whole_splits_for_more_threads) {
+  const Problem problem = problem_of(1, 1, 4, 10 * kSplit - 5, 64);
+  EXPECT_EQ(make_plan(problem, kKernels, 1).parts, 1);
+  const TaskPlan plan = make_plan(problem, kKernels, 2);
+  ASSERT_EQ(plan.slots, 2);
+  EXPECT_EQ(plan.tasks, 8);
+  std::int64_t next = 0;
+  for (std::int64_t index = 0; index < plan.tasks; ++index) {
+    const TaskIndex task = task_at(plan, index);
+    EXPECT_EQ(task.unit, 0);
+    EXPECT_EQ(task.split_begin, next);
+    EXPECT_GT(task.split_end, task.split_begin);
+    next = task.split_end;
+  }
+  EXPECT_EQ(next, plan.splits);
+  EXPECT_EQ(plan.workspace_bytes, plan.slots * plan.slot_bytes + 10 * 4 * 6);
+  EXPECT_EQ(make_row_plan(problem, kKernels, 2).tasks, 1);
 }
 
 TEST(plan, causal_tasks_of_a_head_come_longest_first_and_others_in_order) {
   Problem problem = problem_of(1, 2, 100, 100);
-  EXPECT_EQ(task_at(make_plan(problem, kKernels, 1), 0).row_begin, 0);
+  EXPECT_EQ(unit_at(make_plan(problem, kKernels, 1), 0).row_begin, 0);
   set_causal(&problem, Causal::bottom_right());
-  const Plan plan = make_plan(problem, kKernels, 1);
+  const TaskPlan plan = make_plan(problem, kKernels, 1);
   for (std::int64_t head = 0; head < 2; ++head)
     for (std::int64_t place = 0; place < 4; ++place) {
-      const TaskIndex task = task_at(plan, head * 4 + place);
-      EXPECT_EQ(task.head, head);
+      const TaskIndex task = unit_at(plan, head * 4 + place);
+      EXPECT_EQ(task.first_head, head);
       EXPECT_EQ(task.row_begin, 32 * (3 - place));
     }
 }
@@ -114,7 +163,7 @@ TEST(plan, visible_pairs_equal_a_count_over_all_pairs) {
           if (problem.window_right >= 0 && distance > problem.window_right) continue;
           visible += 2;  // heads
         }
-    const Plan plan = make_plan(problem, kKernels, 1);
+    const TaskPlan plan = make_plan(problem, kKernels, 1);
     ASSERT_EQ(plan.visible_pairs, static_cast<double>(visible)) << "round " << round;
     ASSERT_EQ(plan.all_pairs, static_cast<double>(2 * batch * q_len * kv_len));
     ASSERT_EQ(plan.flops, 2 * (8 + 6) * plan.visible_pairs);
@@ -132,13 +181,13 @@ TEST(plan, small_work_stays_on_the_calling_thread_and_large_work_is_shared) {
   EXPECT_EQ(make_plan(problem_of(1, 4, 16, 16), kKernels, 8).slots, 1);
   EXPECT_EQ(make_plan(problem_of(8, 8, 1024, 1024, 64), kKernels, 8).slots, 8);
   EXPECT_EQ(make_plan(problem_of(8, 8, 1024, 1024, 64), kKernels, 1).slots, 1);
-  // Plenty of work in three tasks keeps three threads busy.
-  EXPECT_EQ(make_plan(problem_of(1, 3, 32, 1 << 20, 64), kKernels, 8).slots, 3);
+  // Plenty of work in three tasks that cannot be cut keeps three threads busy.
+  EXPECT_EQ(make_plan(problem_of(1, 3, 32, kSplit, 1 << 20), kKernels, 8).slots, 3);
   EXPECT_EQ(make_plan(problem_of(0, 3, 32, 32), kKernels, 8).slots, 1);
 }
 
 TEST(plan, workspace_is_that_of_the_kernel_per_slot_and_independent_of_lengths) {
-  const Plan plan = make_plan(problem_of(8, 8, 1024, 1024, 64), kKernels, 4);
+  const TaskPlan plan = make_plan(problem_of(8, 8, 1024, 1024, 64), kKernels, 4);
   EXPECT_EQ(plan.slot_bytes, 6464);  // 100 * 64 + 6 rounded up to a multiple of 64
   EXPECT_EQ(plan.workspace_bytes, 4 * 6464);
   EXPECT_EQ(make_plan(problem_of(8, 8, 4096, 8192, 64), kKernels, 4).workspace_bytes, 4 * 6464);
@@ -146,9 +195,9 @@ TEST(plan, workspace_is_that_of_the_kernel_per_slot_and_independent_of_lengths) 
 
 TEST(plan, the_dtype_chooses_the_kernel) {
   Problem problem = problem_of(1, 1, 100, 100);
-  EXPECT_EQ(make_plan(problem, kKernels, 1).task_queries, 32);
+  EXPECT_EQ(make_plan(problem, kKernels, 1).forward->task_rows, 32);
   problem.dtype = DType::f64;
-  EXPECT_EQ(make_plan(problem, kKernels, 1).task_queries, 16);
+  EXPECT_EQ(make_plan(problem, kKernels, 1).forward->task_rows, 16);
 }
 
 TEST(plan, splits_cover_the_longest_sequence) {

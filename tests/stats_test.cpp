@@ -65,7 +65,7 @@ Stats stats_of(std::uint64_t seed, int rows, double offset = 0) {
       const auto score = [&] { return offset + 0.125 * static_cast<double>(rng.integer(-40, 40)); };
       RowTally row = row_of(score(), score(), score());
       row.row = i;
-      fold_rows(&row, 1, facts, &head);
+      fold_rows(&row, 1, 0, facts, &head);
     }
     const std::vector<std::int64_t> histogram(kHistogramBins + 2, rows);
     fold_histogram(histogram.data(), &head);
@@ -102,11 +102,11 @@ TEST(Stats, merging_call_by_call_equals_one_call_over_all_rows) {
   for (int i = 0; i < 50; ++i) {
     const double first = rng.normal(), second = rng.chance(0.3) ? first : rng.normal();
     const RowTally row = row_of(first, second, -9);
-    fold_rows(&row, 1, facts, &whole);
+    fold_rows(&row, 1, 0, facts, &whole);
     Stats call;
     call.request.level = StatsLevel::full;
     call.heads.push_back(start_head({}, 0.125));
-    fold_rows(&row, 1, facts, &call.heads[0]);
+    fold_rows(&row, 1, 0, facts, &call.heads[0]);
     ASSERT_FALSE(total.merge(call));
   }
   EXPECT_EQ(total.heads[0], whole);

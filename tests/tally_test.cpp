@@ -241,7 +241,7 @@ TaskFacts facts_of(bool general) {
 
 HeadStats fold_one(const RowTally& tally, const TaskFacts& facts) {
   HeadStats head = start_head({}, facts.scale);
-  fold_rows(&tally, 1, facts, &head);
+  fold_rows(&tally, 1, 0, facts, &head);
   return head;
 }
 
@@ -374,7 +374,7 @@ TEST(Tally, a_nonfinite_row_is_counted_and_leaves_no_other_trace) {
   want.first_nonfinite_row = 205;
   EXPECT_EQ(head, want);
   facts.batch = 1;
-  fold_rows(&tally, 1, facts, &head);
+  fold_rows(&tally, 1, 0, facts, &head);
   EXPECT_EQ(head.first_nonfinite_row, 105);
 }
 
@@ -436,8 +436,8 @@ TEST(Tally, arg_max_places_are_counted_by_column_and_by_offset_from_the_diagonal
   TaskFacts facts = facts_of(false);
   facts.diagonal = 10;
   HeadStats head = start_head({}, 1);
-  fold_rows(rows.data(), 3, facts, &head);
-  fold_rows(rows.data(), 1, facts, &head);
+  fold_rows(rows.data(), 3, 0, facts, &head);
+  fold_rows(rows.data(), 1, 0, facts, &head);
   EXPECT_EQ(head.argmax_column, (std::map<std::int64_t, std::int64_t>{{1, 3}, {2, 1}}));
   EXPECT_EQ(head.argmax_offset, (std::map<std::int64_t, std::int64_t>{{-10, 2}, {-9, 2}}));
 }
@@ -446,7 +446,7 @@ TEST(Tally, arg_max_places_far_apart_are_counted_too) {
   std::vector<RowTally> rows(2, tally_of({1, 5}));
   rows[1].argmax = 1'000'000'000'000;
   HeadStats head = start_head({}, 1);
-  fold_rows(rows.data(), 2, facts_of(false), &head);
+  fold_rows(rows.data(), 2, 0, facts_of(false), &head);
   EXPECT_EQ(head.argmax_column,
             (std::map<std::int64_t, std::int64_t>{{1, 1}, {1'000'000'000'000, 1}}));
 }
@@ -466,8 +466,8 @@ TEST(Tally, rows_fold_to_the_same_bits_in_one_call_or_many) {
   for (int i = 0; i < 200; ++i) rows.push_back(stream(random_row(rng, 3, false), i, rng));
   const TaskFacts facts = facts_of(false);
   HeadStats whole = start_head({}, 0.125), parts = whole;
-  fold_rows(rows.data(), 200, facts, &whole);
-  for (int i = 0; i < 200; i += 50) fold_rows(rows.data() + i, 50, facts, &parts);
+  fold_rows(rows.data(), 200, 0, facts, &whole);
+  for (int i = 0; i < 200; i += 50) fold_rows(rows.data() + i, 50, 0, facts, &parts);
   EXPECT_EQ(whole, parts);
 }
 

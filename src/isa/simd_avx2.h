@@ -82,6 +82,14 @@ struct Simd<float> {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_bits(p, n)), 16));
   }
   static Vec load_f16(const uint16_t* p, int64_t n) { return _mm256_cvtph_ps(load_bits(p, n)); }
+  // The lower or upper half of each 32 bits, as a bf16.
+  static Vec widen_low_bf16(Vec pairs) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16));
+  }
+  static Vec widen_high_bf16(Vec pairs) {
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(_mm256_castps_si256(pairs), _mm256_set1_epi32(-65536)));
+  }
   static void store_f16(uint16_t* p, Vec v, int64_t n) {
     store_bits(p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), n);
   }

@@ -71,6 +71,14 @@ struct Simd<float> {
   static Vec load_f16(const uint16_t* p, int64_t n) {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(static_cast<Mask>((1u << n) - 1u), p));
   }
+  // The lower or upper half of each 32 bits, as a bf16.
+  static Vec widen_low_bf16(Vec pairs) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));
+  }
+  static Vec widen_high_bf16(Vec pairs) {
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(-65536)));
+  }
   static void store_f16(uint16_t* p, Vec v, int64_t n) {
     const __m256i bits = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     _mm256_mask_storeu_epi16(p, static_cast<Mask>((1u << n) - 1u), bits);

@@ -8,6 +8,8 @@
 #include "kernels/mask.inl"
 #include "kernels/tally.inl"
 #include "kernels/layout.inl"
+#include "kernels/decode.inl"
+#include "kernels/sums.inl"
 #include "kernels/block.inl"
 #include "kernels/forward.inl"
 #include "kernels/materialise.inl"

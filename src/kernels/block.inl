@@ -168,16 +168,15 @@ inline typename S::Vec count_stand_ins(const MomentKeys<S>& keys) {
 // count. Returns the visible keys of each lane. Rare, so its cost does not matter.
 template <class S>
 inline typename S::Vec recount_overflow(const ForwardTask& task, const MomentKeys<S>& keys,
-                                        const typename S::T* query, const BlockRows<S>& key_rows,
-                                        bool moments, const double* part, typename S::T* again,
+                                        const typename S::T* query, const typename S::T* scale,
+                                        const BlockRows<S>& key_rows, bool moments,
+                                        const double* part, typename S::T* again,
                                         typename S::T* out) {
-  using T = typename S::T;
   using Vec = typename S::Vec;
   const int64_t lane = keys.vector * S::kLanes;
   Vec unused[S::kTileVectors];
-  score_block<S, false>(query + lane, key_rows.data, key_rows.stride, task.head_dim,
-                        static_cast<T>(task.scale), keys.begin, keys.end, 1, &keys.begin, &keys.end,
-                        again + lane, unused);
+  score_block<S, false>(query + lane, key_rows.data, key_rows.stride, task.head_dim, scale + lane,
+                        keys.begin, keys.end, 1, &keys.begin, &keys.end, again + lane, unused);
   MomentKeys<S> counted = keys;
   counted.values = again + lane;
   if (moments) block_moments<S>(counted, part, kScoreMoments, out);
@@ -236,37 +235,55 @@ POISE_INLINE bool changes_scores(const ForwardTask& task) {
 }
 
 // The level of one vector of rows under sampling: every n-th vector of the sequence is measured.
+// Whole: rows of several heads change their measured vector only where vectors of rows change.
 template <class S>
 POISE_INLINE TallyLevel level_of(const ForwardTask& task, int64_t row) {
-  const bool measured = task.level != TallyLevel::off && row / S::kLanes % task.every == 0;
+  const bool measured =
+      task.level != TallyLevel::off && query_of(task, row) / S::kLanes % task.every == 0;
   return measured ? task.level : TallyLevel::off;
 }
 
+// How one block's keys and values reach a tile: packed or dense rows for wide tiles, rows as they
+// lie for narrow ones.
+template <class S>
+struct BlockInputs {
+  BlockRows<S> keys, values;                   // wide
+  RowsInPlace keys_in_place, values_in_place;  // narrow
+};
+
 template <class S>
 inline void process_block(const ForwardTask& task, const Workspace<S>& space, Tile<S>& tile,
-                          const BlockView<S>& view, int64_t key, const BlockRows<S>& keys_here,
-                          const BlockRows<S>& values_here) {
+                          const BlockView<S>& view, int64_t key, const BlockInputs<S>& inputs) {
   using T = typename S::T;
   using Vec = typename S::Vec;
   constexpr int W = S::kLanes, Q = kQueries<S>;
+  const BlockRows<S>& keys_here = inputs.keys;
+  const BlockRows<S>& values_here = inputs.values;
   const bool has_extra = task.bias.data != nullptr || task.mask.data != nullptr;
   const bool changed = changes_scores(task);
   // An infinite key can make a visible logit -inf, which counts as masked; a value that is not
-  // finite needs to know which keys are seen.
-  const bool masked = view.partial || has_extra || !keys_here.finite || !values_here.finite;
-  const Unseen kind = !values_here.finite ? Unseen::marked : masked ? Unseen::masked : Unseen::none;
+  // finite needs to know which keys are seen. Narrow tiles do not look: they expect the worst.
+  const bool masked =
+      kIsNarrow<S> || view.partial || has_extra || !keys_here.finite || !values_here.finite;
+  const Unseen kind = kIsNarrow<S> || !values_here.finite ? Unseen::marked
+                      : masked                            ? Unseen::masked
+                                                          : Unseen::none;
   T* scores = space.scores;
 
   Vec max[S::kTileVectors];
-  for (int v = 0; v < view.vectors; ++v) max[v] = S::load(tile.part_max + v * W);
-  if (masked || changed)
-    score_block<S, false>(tile.query, keys_here.data, keys_here.stride, task.head_dim,
-                          static_cast<T>(task.scale), view.begin, view.end, view.vectors,
-                          view.key_begin, view.key_end, scores, max);
-  else
-    score_block<S, true>(tile.query, keys_here.data, keys_here.stride, task.head_dim,
-                         static_cast<T>(task.scale), view.begin, view.end, view.vectors,
-                         view.key_begin, view.key_end, scores, max);
+  for (int v = 0; v < S::kTileVectors; ++v) max[v] = S::load(tile.part_max + v * W);
+  if constexpr (kIsNarrow<S>) {
+    narrow_scores<S>(task, tile, inputs.keys_in_place, view.begin, view.end, space.narrow_scores);
+    turn_to_lanes<S>(space.narrow_scores, tile.rows, view.begin, view.end, scores);
+  } else if (masked || changed) {
+    score_block<S, false>(tile.query, keys_here.data, keys_here.stride, task.head_dim, tile.scale,
+                          view.begin, view.end, view.vectors, view.key_begin, view.key_end, scores,
+                          max);
+  } else {
+    score_block<S, true>(tile.query, keys_here.data, keys_here.stride, task.head_dim, tile.scale,
+                         view.begin, view.end, view.vectors, view.key_begin, view.key_end, scores,
+                         max);
+  }
   if (has_extra) load_extra<S>(task, tile.row, tile.rows, key, view.begin, view.end, space.extra);
 
   for (int v = 0; v < view.vectors; ++v) {
@@ -280,6 +297,7 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
     const T* extra = has_extra ? space.extra + lane : nullptr;
     const MomentKeys<S> keys{begin, end, s, extra, static_cast<T>(task.stand_in_bias), &view, v};
     BlockTally<S> block;
+    if constexpr (kIsNarrow<S>) block = {};  // g++ 12 cannot see that what is read was written
     Vec visible = S::set(static_cast<T>(end - begin));
     if (moments) {
       if (!fused) block_moments<S>(keys, part, kScoreMoments, block.score_moments);
@@ -287,10 +305,14 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
       if (level == TallyLevel::full) {
         const T low = static_cast<T>(task.histogram_low);
         const T inverse = static_cast<T>(task.histogram_inverse_width);
-        if (masked)
-          block_histogram<S, true>(keys, lanes, low, inverse, task.histogram);
-        else
-          block_histogram<S, false>(keys, lanes, low, inverse, task.histogram);
+        for (int64_t h = 0; h < task.heads; ++h) {
+          int64_t* histogram =
+              task.histogram + head_of(task, tile.row + lane + h) * (kTallyBins + 2);
+          if (masked)
+            block_histogram<S, true>(keys, h, task.heads, lanes, low, inverse, histogram);
+          else
+            block_histogram<S, false>(keys, h, task.heads, lanes, low, inverse, histogram);
+        }
       }
     }
     if (track) {
@@ -311,8 +333,10 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
 
     const Vec old_max = S::load(tile.part_max + lane);
     const Vec alpha = exp<S>(S::sub(old_max, max[v]));
-    const Vec unseen = S::set(values_here.finite ? T(0) : T(-0.0));
+    const Vec unseen = S::set(kind == Unseen::marked ? T(-0.0) : T(0));
     for (int64_t j = view.begin; j < begin; ++j) S::store(s + j * Q, unseen);
+    if constexpr (kIsNarrow<S>)  // its values know one range of keys for all rows
+      for (int64_t j = end; j < view.end; ++j) S::store(s + j * Q, unseen);
     const WeighJob<S> job{level,
                           kind,
                           fused,
@@ -324,10 +348,11 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
     S::store(tile.part_sum + lane, S::fma(S::load(tile.part_sum + lane), alpha, total));
     S::store(space.alpha + lane, alpha);
     if (level != TallyLevel::off) {
-      if (kind == Unseen::none && !changed &&
-          S::any(S::equal(S::load(block.sums + kLowest * W), S::set(-Limits<T>::kInfinity))))
-        visible = recount_overflow<S>(task, keys, tile.query, keys_here, moments, part, space.extra,
-                                      block.score_moments);
+      if constexpr (!kIsNarrow<S>)
+        if (kind == Unseen::none && !changed &&
+            S::any(S::equal(S::load(block.sums + kLowest * W), S::set(-Limits<T>::kInfinity))))
+          visible = recount_overflow<S>(task, keys, tile.query, tile.scale, keys_here, moments,
+                                        part, space.extra, block.score_moments);
       alignas(64) T from[W];
       S::store(from, old_max);
       S::store(tile.part_max + lane, max[v]);
@@ -339,12 +364,17 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
     S::store(tile.part_max + lane, max[v]);
   }
 
-  if (values_here.finite)
+  if constexpr (kIsNarrow<S>) {
+    turn_to_rows<S>(scores, tile.rows, view.begin, view.end, space.narrow_scores);
+    narrow_values<S>(task, tile, inputs.values_in_place, view.begin, view.end, space.narrow_scores,
+                     space.alpha, space.narrow_acc);
+  } else if (values_here.finite) {
     value_block<S>(scores, values_here.data, values_here.stride, task.value_dim, view.begin,
                    view.vectors, view.key_end, space.alpha, tile.part_out);
-  else
+  } else {
     value_block_isolated<S>(scores, values_here.data, values_here.stride, task.value_dim,
                             view.begin, view.vectors, view.key_end, space.alpha, tile.part_out);
+  }
 }
 
 }  // namespace poise::POISE_NAMESPACE

@@ -34,6 +34,21 @@ inline T read_element(const void* data, Element element, int64_t offset) {
   return T(0);
 }
 
+constexpr int64_t element_bytes(Element element) {
+  switch (element) {
+    case Element::f64:
+      return 8;
+    case Element::f32:
+      return 4;
+    case Element::f16:
+    case Element::bf16:
+      return 2;
+    case Element::boolean:
+      return 1;
+  }
+  return 0;
+}
+
 // The element type whose bits are T's own.
 template <class T>
 inline constexpr Element kOwnElement = sizeof(T) == 4 ? Element::f32 : Element::f64;
@@ -153,17 +168,25 @@ inline BlockRows<S> block_rows(const ConstPlane& source, Element element, int64_
   return rows;
 }
 
+// Where row `row` of a task of `heads` heads begins (kernels.h, ForwardTask).
+template <class View>
+POISE_INLINE int64_t row_offset(const View& view, int64_t heads, int64_t row) {
+  if (heads == 1) return row * view.row_stride;
+  return row / heads * view.row_stride + row % heads * view.head_stride;
+}
+
 // Query rows [row, row + rows), rows <= kQueries, into lanes [column][kQueries]; lanes without a
 // row hold 0.
 template <class S>
-inline void load_lanes(const ConstPlane& source, Element element, int64_t row, int64_t rows,
-                       int64_t columns, typename S::T* lanes) {
+inline void load_lanes(const ConstPlane& source, Element element, int64_t heads, int64_t row,
+                       int64_t rows, int64_t columns, typename S::T* lanes) {
   using T = typename S::T;
   constexpr int W = S::kLanes;
   if (columns == 0) return;
   for (int64_t v = 0; v < S::kTileVectors; ++v) {
     const int64_t here = rows - v * W < W ? (rows - v * W > 0 ? rows - v * W : 0) : W;
-    const int64_t from = (row + v * W) * source.row_stride;
+    int64_t from[W] = {};
+    for (int64_t i = 0; i < here; ++i) from[i] = row_offset(source, heads, row + v * W + i);
     T* to = lanes + v * W;
     if (source.col_stride == 1) {
       for (int64_t c = 0; c < columns; c += W) {
@@ -171,9 +194,8 @@ inline void load_lanes(const ConstPlane& source, Element element, int64_t row, i
         typename S::Vec block[W];
         POISE_UNROLL(16)
         for (int i = 0; i < W; ++i)
-          block[i] = i < here ? load_elements<S>(source.data, element,
-                                                 from + i * source.row_stride + c, width)
-                              : S::zero();
+          block[i] =
+              i < here ? load_elements<S>(source.data, element, from[i] + c, width) : S::zero();
         S::transpose(block);
         for (int64_t i = 0; i < width; ++i) S::store(to + (c + i) * kQueries<S>, block[i]);
       }
@@ -182,23 +204,34 @@ inline void load_lanes(const ConstPlane& source, Element element, int64_t row, i
     for (int64_t c = 0; c < columns; ++c)
       for (int64_t i = 0; i < W; ++i)
         to[c * kQueries<S> + i] =
-            i < here ? read_element<T>(source.data, element,
-                                       from + i * source.row_stride + c * source.col_stride)
+            i < here ? read_element<T>(source.data, element, from[i] + c * source.col_stride)
                      : T(0);
   }
 }
 
+// The first n lanes into adjacent columns of `target`, from offset `at` on.
+template <class S>
+POISE_INLINE void store_columns(typename S::Vec x, int64_t n, const Plane& target, Element element,
+                                int64_t at) {
+  using T = typename S::T;
+  if (target.col_stride == 1) return store_elements<S>(target.data, element, at, x, n);
+  alignas(64) T values[S::kLanes];
+  S::store(values, x);
+  for (int64_t k = 0; k < n; ++k)
+    write_element<T>(target.data, element, at + k * target.col_stride, values[k]);
+}
+
 // lanes [column][kQueries] times factor[lane] into rows [row, row + rows) of target.
 template <class S>
-inline void store_lanes(const typename S::T* lanes, const typename S::T* factor, int64_t row,
-                        int64_t rows, int64_t columns, const Plane& target, Element element) {
-  using T = typename S::T;
+inline void store_lanes(const typename S::T* lanes, const typename S::T* factor, int64_t heads,
+                        int64_t row, int64_t rows, int64_t columns, const Plane& target,
+                        Element element) {
   constexpr int W = S::kLanes;
   if (columns == 0) return;
   for (int64_t v = 0; v * W < rows; ++v) {
     const int64_t here = rows - v * W < W ? rows - v * W : W;
     const typename S::Vec f = S::load(factor + v * W);
-    const T* from = lanes + v * W;
+    const typename S::T* from = lanes + v * W;
     for (int64_t c = 0; c < columns; c += W) {
       const int64_t width = columns - c < W ? columns - c : W;
       typename S::Vec block[W];
@@ -206,17 +239,9 @@ inline void store_lanes(const typename S::T* lanes, const typename S::T* factor,
       for (int i = 0; i < W; ++i)
         block[i] = i < width ? S::mul(S::load(from + (c + i) * kQueries<S>), f) : S::zero();
       S::transpose(block);
-      for (int64_t i = 0; i < here; ++i) {
-        const int64_t at = (row + v * W + i) * target.row_stride + c * target.col_stride;
-        if (target.col_stride == 1) {
-          store_elements<S>(target.data, element, at, block[i], width);
-          continue;
-        }
-        alignas(64) T values[W];
-        S::store(values, block[i]);
-        for (int64_t k = 0; k < width; ++k)
-          write_element<T>(target.data, element, at + k * target.col_stride, values[k]);
-      }
+      for (int64_t i = 0; i < here; ++i)
+        store_columns<S>(block[i], width, target, element,
+                         row_offset(target, heads, row + v * W + i) + c * target.col_stride);
     }
   }
 }

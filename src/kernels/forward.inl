@@ -5,22 +5,18 @@
 //     for each block of kBlockKeys keys some row sees: pack K and V once, step every tile
 //     each tile's part joins its whole by the one merge
 //   the sink joins; rows of out, lse, max_score, row_max, row_sum and tallies are written
+// With records, parts stay apart, split by split, and join_splits does the rest.
 // Splits and blocks lie at absolute multiples of the sequence's positions, so no bit depends on the
 // task's rows, the masks' extent or the threads.
 
 namespace poise::POISE_NAMESPACE {
 
 template <class S>
-inline void fill(typename S::T* to, int64_t count, typename S::T x) {
-  for (int64_t i = 0; i < count; i += S::kLanes) S::store(to + i, S::set(x));
-}
-
-template <class S>
 inline void open_part(const ForwardTask& task, Tile<S>& tile) {
   constexpr int Q = kQueries<S>;
   if (tile.part_open) return;
   tile.part_open = true;
-  fill<S>(tile.part_out, task.value_dim * Q, 0);
+  fill<S>(tile.part_out, tile_numbers<S>(task.value_dim), 0);
   fill<S>(tile.part_max, Q, Limits<typename S::T>::kLowest);
   fill<S>(tile.part_sum, Q, 0);
   if (task.level != TallyLevel::off)
@@ -29,37 +25,35 @@ inline void open_part(const ForwardTask& task, Tile<S>& tile) {
 
 // whole = merge(whole, part) for every row of the tile.
 template <class S>
-inline void close_part(const ForwardTask& task, Tile<S>& tile) {
-  using T = typename S::T;
-  constexpr int W = S::kLanes, Q = kQueries<S>;
+inline void close_part(const ForwardTask& task, const Workspace<S>& space, Tile<S>& tile) {
+  constexpr int W = S::kLanes;
   if (!tile.part_open) return;
   tile.part_open = false;
+  typename S::T *max = space.merged_max, *alpha = space.alpha, *beta = space.beta;
   for (int64_t lane = 0; lane < tile.rows; lane += W) {
     const MergeFactors<S> f =
         merge_factors<S>(S::load(tile.whole_max + lane), S::load(tile.part_max + lane));
     S::store(tile.whole_sum + lane,
              join<S>(f, S::load(tile.whole_sum + lane), S::load(tile.part_sum + lane)));
-    for (int64_t c = 0; c < task.value_dim; ++c) {
-      T* o = tile.whole_out + c * Q + lane;
-      S::store(o, join<S>(f, S::load(o), S::load(tile.part_out + c * Q + lane)));
-    }
+    S::store(max + lane, f.max);
+    S::store(alpha + lane, f.alpha);
+    S::store(beta + lane, f.beta);
     const TallyLevel level = level_of<S>(task, tile.row + lane);
     if (level != TallyLevel::off) {
-      alignas(64) T max[W], alpha[W], beta[W];
-      S::store(max, f.max);
-      S::store(alpha, f.alpha);
-      S::store(beta, f.beta);
-      raise_max<S>(level, tile.whole_tally + lane, tile.whole_max + lane, max, alpha);
-      raise_max<S>(level, tile.part_tally + lane, tile.part_max + lane, max, beta);
+      raise_max<S>(level, tile.whole_tally + lane, tile.whole_max + lane, max + lane, alpha + lane);
+      raise_max<S>(level, tile.part_tally + lane, tile.part_max + lane, max + lane, beta + lane);
       add_tally<S>(level, changes_scores(task), tile.whole_tally + lane, tile.part_tally + lane);
     }
     S::store(tile.whole_max + lane, f.max);
   }
+  join_sums<S>(tile, task.value_dim, alpha, beta, tile.part_out, tile.whole_out);
 }
 
 template <class T>
-inline void put(const Column& column, int64_t row, T x) {
-  if (column.data != nullptr) static_cast<T*>(column.data)[row * column.stride] = x;
+inline void put(const ForwardTask& task, const Column& column, int64_t row, T x) {
+  if (column.data == nullptr) return;
+  const int64_t at = query_of(task, row) * column.stride + head_of(task, row) * column.head_stride;
+  static_cast<T*>(column.data)[at] = x;
 }
 
 template <class S>
@@ -72,7 +66,8 @@ inline void emit_tallies(ForwardTask& task, const Tile<S>& tile) {
     const double max = static_cast<double>(tile.whole_max[i]);
     const double sum = static_cast<double>(tile.whole_sum[i]);
     RowTally& row = task.tallies[task.tally_count++];
-    row.row = tile.row + i;
+    row.head = head_of(task, tile.row + i);
+    row.row = query_of(task, tile.row + i);
     row.max = max;
     row.second = ones >= 2 ? max : f[kSecond * Q];
     row.rest = f[kRest * Q] + (ones - 1);
@@ -116,58 +111,91 @@ inline void write_tile(ForwardTask& task, const Workspace<S>& space, Tile<S>& ti
   if (task.level != TallyLevel::off) emit_tallies<S>(task, tile);
   for (int64_t i = 0; i < tile.rows; ++i) {
     if (task.lse_without_sink.data != nullptr)  // a logarithm costs as much as four keys
-      put(task.lse_without_sink, tile.row + i, log_sum_exp(tile.whole_max[i], tile.whole_sum[i]));
-    put(task.max_score, tile.row + i, visible_max(tile.whole_max[i], tile.whole_sum[i]));
+      put(task, task.lse_without_sink, tile.row + i,
+          log_sum_exp(tile.whole_max[i], tile.whole_sum[i]));
+    put(task, task.max_score, tile.row + i, visible_max(tile.whole_max[i], tile.whole_sum[i]));
   }
-  if (task.sink > -Limits<double>::kInfinity) {
+  if (task.has_sink) {
+    // A sink of -inf joins as the empty state that it is.
+    typename S::T *alpha = space.alpha, *beta = space.beta;
+    alignas(64) T sink[W], one[W];
     for (int64_t lane = 0; lane < tile.rows; lane += W) {
-      const MergeFactors<S> f =
-          merge_factors<S>(S::load(tile.whole_max + lane), S::set(static_cast<T>(task.sink)));
-      S::store(tile.whole_sum + lane, join<S>(f, S::load(tile.whole_sum + lane), S::set(1)));
-      S::store(tile.whole_max + lane, f.max);
-      for (int64_t c = 0; c < task.value_dim; ++c) {
-        T* o = tile.whole_out + c * Q + lane;
-        S::store(o, join<S>(f, S::load(o), S::zero()));
+      for (int64_t i = 0; i < W; ++i) {
+        const double logit = task.numbers[head_of(task, tile.row + lane + i)].sink;
+        one[i] = logit > -Limits<double>::kInfinity ? T(1) : T(0);
+        sink[i] = one[i] > 0 ? static_cast<T>(logit) : Limits<T>::kLowest;
       }
+      const MergeFactors<S> f = merge_factors<S>(S::load(tile.whole_max + lane), S::load(sink));
+      S::store(tile.whole_sum + lane, join<S>(f, S::load(tile.whole_sum + lane), S::load(one)));
+      S::store(tile.whole_max + lane, f.max);
+      S::store(alpha + lane, f.alpha);
+      S::store(beta + lane, f.beta);
     }
+    join_sums<S>(tile, task.value_dim, alpha, beta, nullptr, tile.whole_out);
   }
   for (int64_t i = 0; i < tile.rows; ++i) {
     const T m = tile.whole_max[i], l = tile.whole_sum[i];
-    if (task.lse.data != nullptr) put(task.lse, tile.row + i, log_sum_exp(m, l));
-    put(task.row_max, tile.row + i, l == T(0) ? -Limits<T>::kInfinity : m);
-    put(task.row_sum, tile.row + i, l);
+    if (task.lse.data != nullptr) put(task, task.lse, tile.row + i, log_sum_exp(m, l));
+    put(task, task.row_max, tile.row + i, l == T(0) ? -Limits<T>::kInfinity : m);
+    put(task, task.row_sum, tile.row + i, l);
   }
   if (task.accumulator.data != nullptr) {
     fill<S>(space.alpha, Q, 1);
-    store_lanes<S>(tile.whole_out, space.alpha, tile.row, tile.rows, task.value_dim,
-                   task.accumulator, kOwnElement<T>);
+    write_sums<S>(task, tile, space.alpha, task.accumulator, kOwnElement<T>);
   }
   for (int64_t lane = 0; lane < Q; lane += W)
     S::store(space.alpha + lane, inverse_sum<S>(S::load(tile.whole_sum + lane)));
-  store_lanes<S>(tile.whole_out, space.alpha, tile.row, tile.rows, task.value_dim, task.out,
-                 task.element);
+  write_sums<S>(task, tile, space.alpha, task.out, task.element);
+}
+
+// An empty whole, where a join or the task's own splits come together.
+template <class S>
+inline void open_whole(const ForwardTask& task, Tile<S>& tile) {
+  constexpr int Q = kQueries<S>;
+  fill<S>(tile.whole_out, tile_numbers<S>(task.value_dim), 0);
+  fill<S>(tile.whole_max, Q, Limits<typename S::T>::kLowest);
+  fill<S>(tile.whole_sum, Q, 0);
+  if (task.level != TallyLevel::off)
+    clear_tally<S>(task.level, changes_scores(task), tile.whole_tally);
 }
 
 template <class S>
-inline int64_t open_tiles(const ForwardTask& task, Workspace<S>& space) {
+inline void open_tracked(const ForwardTask& task, Tile<S>& tile) {
   constexpr int Q = kQueries<S>;
+  if (task.level != TallyLevel::full) return;
+  for (int i = 0; i < 2 * kTallyTracked * Q; ++i) tile.tracked[i] = -Limits<double>::kInfinity;
+  for (int i = 0; i < kTallyTracked * Q; ++i) tile.tracked[2 * kTallyTracked * Q + i] = 0;
+}
+
+// Lays out the tiles of the task's rows; returns how many.
+template <class S>
+inline int64_t place_tiles(const ForwardTask& task, Workspace<S>& space) {
+  constexpr int64_t kRows = kTileRowsMost<S>;
   int64_t count = 0;
-  for (int64_t row = task.row_begin; row < task.row_end; row += Q) {
+  for (int64_t row = task.row_begin; row < task.row_end; row += kRows) {
     Tile<S>& tile = space.tiles[count++];
     tile.row = row;
-    tile.rows = task.row_end - row < Q ? task.row_end - row : Q;
+    tile.rows = task.row_end - row < kRows ? task.row_end - row : kRows;
     tile.part_open = false;
-    load_lanes<S>(task.query, task.element, row, tile.rows, task.head_dim, tile.query);
-    fill<S>(tile.whole_out, task.value_dim * Q, 0);
-    fill<S>(tile.whole_max, Q, Limits<typename S::T>::kLowest);
-    fill<S>(tile.whole_sum, Q, 0);
-    if (task.level == TallyLevel::off) continue;
-    clear_tally<S>(task.level, changes_scores(task), tile.whole_tally);
-    if (task.level != TallyLevel::full) continue;
-    for (int i = 0; i < 2 * kTallyTracked * Q; ++i) tile.tracked[i] = -Limits<double>::kInfinity;
-    for (int i = 0; i < kTallyTracked * Q; ++i) tile.tracked[2 * kTallyTracked * Q + i] = 0;
   }
   return count;
+}
+
+// Points the part of every tile at the record of the split at `split`.
+template <class S>
+inline void aim_at_record(const ForwardTask& task, Workspace<S>& space, int64_t tiles,
+                          int64_t split, Record<S>* records) {
+  const int64_t bytes = record_bytes<S>(task.row_end - task.row_begin, task.value_dim);
+  Carver carver(static_cast<char*>(task.records) + split / kSplitKeys * bytes);
+  for (int64_t t = 0; t < tiles; ++t) {
+    records[t] = carve_record<S>(task.value_dim, carver);
+    Tile<S>& tile = space.tiles[t];
+    tile.part_out = records[t].out;
+    tile.part_max = records[t].max;
+    tile.part_sum = records[t].sum;
+    tile.part_tally = records[t].tally;
+    if (split == 0) tile.tracked = records[t].tracked;
+  }
 }
 
 // The packed block [key, key + keys) against every tile that sees some of it.
@@ -175,35 +203,96 @@ template <class S>
 inline void process_keys(const ForwardTask& task, Workspace<S>& space, int64_t tiles, int64_t key,
                          int64_t keys) {
   // Only keys some row of the task sees are read.
-  const int64_t begin = clamp_key(task.row_begin + task.lower - key, keys);
-  const int64_t end = clamp_key(task.row_end + task.upper - key, keys);
+  const int64_t begin = clamp_key(query_of(task, task.row_begin) + task.lower - key, keys);
+  const int64_t end = clamp_key(query_of(task, task.row_end - 1) + 1 + task.upper - key, keys);
   if (begin >= end) return;
-  const BlockRows<S> keys_here = block_rows<S>(task.key, task.element, key, begin, end,
-                                               task.head_dim, space.key, space.key_stride);
-  const BlockRows<S> values_here = block_rows<S>(task.value, task.element, key, begin, end,
-                                                 task.value_dim, space.value, space.value_stride);
+  BlockInputs<S> inputs;
+  if constexpr (kIsNarrow<S>) {
+    inputs.keys_in_place = rows_in_place<S>(task.key, task.element, key, begin, end, task.head_dim,
+                                            space.key, space.key_stride);
+    inputs.values_in_place = rows_in_place<S>(task.value, task.element, key, begin, end,
+                                              task.value_dim, space.value, space.value_stride);
+  } else {
+    inputs.keys = block_rows<S>(task.key, task.element, key, begin, end, task.head_dim, space.key,
+                                space.key_stride);
+    inputs.values = block_rows<S>(task.value, task.element, key, begin, end, task.value_dim,
+                                  space.value, space.value_stride);
+  }
+  const bool plain =
+      task.bias.data == nullptr && task.mask.data == nullptr && !changes_scores(task);
   for (int64_t t = 0; t < tiles; ++t) {
+    Tile<S>& tile = space.tiles[t];
     BlockView<S> view;
-    view_block<S>(task, space.tiles[t].row, space.tiles[t].rows, key, keys, &view);
+    view_block<S>(task, tile.row, tile.rows, key, keys, &view);
     if (view.begin >= view.end) continue;
-    open_part<S>(task, space.tiles[t]);
-    process_block<S>(task, space, space.tiles[t], view, key, keys_here, values_here);
+    open_part<S>(task, tile);
+    if constexpr (kIsNarrow<S>) {
+      if (plain && level_of<S>(task, tile.row) == TallyLevel::off) {
+        process_plain_block<S>(task, space, tile, view, key, keys, inputs.keys_in_place,
+                               inputs.values_in_place);
+        continue;
+      }
+    }
+    process_block<S>(task, space, tile, view, key, inputs);
   }
 }
 
 template <class S>
-__attribute__((noinline)) void run_forward(ForwardTask& task) {
+inline Workspace<S> enter(ForwardTask& task) {
   Workspace<S> space;
   carve<S>(task.head_dim, task.value_dim, task.workspace, &space);
   // Where logits differ from scores the largest score and the stand-ins come with the moments.
   if (task.level == TallyLevel::max && changes_scores(task)) task.level = TallyLevel::core;
-  const int64_t tiles = open_tiles<S>(task, space);
-  for (int64_t split = 0; split < task.kv_len; split += kSplitKeys) {
+  return space;
+}
+
+template <class S>
+__attribute__((noinline)) void run_forward(ForwardTask& task) {
+  Workspace<S> space = enter<S>(task);
+  const int64_t tiles = place_tiles<S>(task, space);
+  Record<S> records[kTaskTiles<S>] = {};
+  for (int64_t t = 0; t < tiles; ++t) {
+    load_queries<S>(task, space.tiles[t]);
+    if (task.records != nullptr) continue;
+    open_whole<S>(task, space.tiles[t]);
+    open_tracked<S>(task, space.tiles[t]);
+  }
+  for (int64_t split = task.key_begin; split < task.key_end; split += kSplitKeys) {
+    if (task.records != nullptr) {
+      aim_at_record<S>(task, space, tiles, split, records);
+      if (split == 0)
+        for (int64_t t = 0; t < tiles; ++t) open_tracked<S>(task, space.tiles[t]);
+    }
     const int64_t split_end = split + kSplitKeys < task.kv_len ? split + kSplitKeys : task.kv_len;
     for (int64_t key = split; key < split_end; key += kBlockKeys)
       process_keys<S>(task, space, tiles, key,
                       key + kBlockKeys < split_end ? kBlockKeys : split_end - key);
-    for (int64_t t = 0; t < tiles; ++t) close_part<S>(task, space.tiles[t]);
+    for (int64_t t = 0; t < tiles; ++t) {
+      Tile<S>& tile = space.tiles[t];
+      if (task.records == nullptr) {
+        close_part<S>(task, space, tile);
+      } else {
+        *records[t].open = tile.part_open ? 1 : 0;
+        tile.part_open = false;
+      }
+    }
+  }
+  if (task.records != nullptr) return;
+  for (int64_t t = 0; t < tiles; ++t) write_tile<S>(task, space, space.tiles[t]);
+}
+
+template <class S>
+__attribute__((noinline)) void run_join(ForwardTask& task) {
+  Workspace<S> space = enter<S>(task);
+  const int64_t tiles = place_tiles<S>(task, space);
+  Record<S> records[kTaskTiles<S>] = {};
+  for (int64_t t = 0; t < tiles; ++t) open_whole<S>(task, space.tiles[t]);
+  for (int64_t split = 0; split < task.kv_len; split += kSplitKeys) {
+    aim_at_record<S>(task, space, tiles, split, records);
+    for (int64_t t = 0; t < tiles; ++t) {
+      space.tiles[t].part_open = *records[t].open != 0;
+      close_part<S>(task, space, space.tiles[t]);
+    }
   }
   for (int64_t t = 0; t < tiles; ++t) write_tile<S>(task, space, space.tiles[t]);
 }
@@ -212,6 +301,12 @@ template <class S>
 void forward(ForwardTask& task) {
   const FloatControl control;
   run_forward<S>(task);
+}
+
+template <class S>
+void join_splits(ForwardTask& task) {
+  const FloatControl control;
+  run_join<S>(task);
 }
 
 }  // namespace poise::POISE_NAMESPACE

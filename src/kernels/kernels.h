@@ -13,21 +13,35 @@ namespace poise {
 // Element type of a bias or mask as the kernels know it.
 enum class Element : uint8_t { f32, f64, f16, bf16, boolean };
 
-// A two-axis view of one head: element (row, col) at data + row * row_stride + col * col_stride.
+// A view of one head, or of neighbouring heads: element (row, col) of the first head at data +
+// row * row_stride + col * col_stride, of the next one head_stride further.
 struct ConstPlane {
   const void* data;
   int64_t row_stride;
   int64_t col_stride;
+  int64_t head_stride;
 };
 struct Plane {
   void* data;
   int64_t row_stride;
   int64_t col_stride;
+  int64_t head_stride;
 };
 // One value per query row.
 struct Column {
   void* data;  // null = not wanted
   int64_t stride;
+  int64_t head_stride;
+};
+
+// Most query heads of one key head that share the lanes of a task.
+inline constexpr int kMostHeads = 16;
+
+// The numbers of one query head.
+struct HeadNumbers {
+  double scale;
+  double slope;  // of ALiBi
+  double sink;   // -inf = none
 };
 
 // How much a tally holds; the numbers are those of poise::StatsLevel.
@@ -40,6 +54,7 @@ inline constexpr int kTallyBins = 64;
 // keys have been seen. "rest" sums leave one arg-max out: its t = 0, e = 1 is implicit. Fields
 // above the task's level are not written.
 struct RowTally {
+  int64_t head;      // of the task, from 0
   int64_t row;       // query index in the sequence
   double max;        // largest visible logit; lowest float when there is none
   double second;     // second-largest visible logit, -inf when there is none
@@ -61,38 +76,47 @@ struct RowTally {
   double tracked_bias[kTallyTracked];  // 0 without a bias
 };
 
-// One head's forward problem for rows [row_begin, row_end).
-// Key j is visible to row i when j < kv_len, i + lower <= j <= i + upper, mask(i, j) and
+// The forward problem of `heads` query heads that read one key head. Row r of a task is query
+// i = r / heads of head r % heads, so that the rows of few queries fill the lanes together and each
+// key is read once for all of them; with one head, rows are queries. The task computes rows
+// [row_begin, row_end) over the splits of the key axis that begin in [key_begin, key_end).
+// Key j is visible to query i when j < kv_len, i + lower <= j <= i + upper, mask(i, j) and
 // bias(i, j) > -inf.
 struct ForwardTask {
+  int64_t heads;
+  HeadNumbers numbers[kMostHeads];
   ConstPlane query, key, value;
   Plane out;
   Element element;  // of query, key, value and out; f16 and bf16 with the f32 kernels
   int64_t row_begin, row_end;
   int64_t kv_len;
+  int64_t key_begin, key_end;  // multiples of the split; key_end may be kv_len
   int64_t head_dim, value_dim;
-  double scale, softcap;  // softcap 0 = off
-  int64_t lower, upper;   // relative to the row; INT64_MIN / 4 and INT64_MAX / 4 = open
+  double softcap;        // 0 = off
+  int64_t lower, upper;  // relative to the query; INT64_MIN / 4 and INT64_MAX / 4 = open
   bool has_alibi;
-  double slope, diagonal;  // logit += -slope * |i + diagonal - j|
-  ConstPlane bias;         // data null = none
+  double diagonal;  // logit += -slope * |i + diagonal - j|
+  bool has_sink;    // of some head
+  ConstPlane bias;  // data null = none
   Element bias_element;
   ConstPlane mask;  // data null = none; bytes, 0 = may not attend
-  double sink;      // -inf = none
-  Column lse, lse_without_sink, max_score, row_max, row_sum;  // each indexed by row from 0
+  Column lse, lse_without_sink, max_score, row_max, row_sum;  // each indexed by query from 0
   Plane accumulator;                                          // data null = not wanted
+  // Where the state of each split goes when another task joins them: record_bytes() per split, the
+  // first one that of the split at key 0. Null = the task joins its splits and writes the outputs.
+  void* records;
   TallyLevel level;
-  int64_t every;  // tally rows whose row / lanes is a multiple of it
+  int64_t every;  // tally queries whose i / lanes is a multiple of it
   double stand_in_bias;
   double histogram_low, histogram_inverse_width;
   RowTally* tallies;    // room for every row of the task; filled in order of rows
   int64_t tally_count;  // written by the kernel
-  int64_t* histogram;   // [1 + kTallyBins + 1]: below, bins, above; added to, never zeroed
+  int64_t* histogram;   // [heads][1 + kTallyBins + 1]: below, bins, above; added to, never zeroed
   void* workspace;      // workspace_bytes(), aligned to 64
 };
 
 // Materialised outputs of the same rows, after forward: what attention's optional L x L outputs
-// need. row_max and row_sum are inputs here (the sink included).
+// need. One head per task; row_max and row_sum are inputs here (the sink included).
 struct MaterialiseTask {
   ForwardTask problem;                    // outputs and tally unused
   Plane scores, capped, logits, weights;  // data null = not wanted; [rows, kv_len_total]
@@ -115,14 +139,22 @@ struct FinishTask {
   int64_t rows, value_dim;
 };
 
+// One shape of the forward kernel. No bit of any output depends on the shape.
+struct ForwardKernel {
+  int tile_rows;  // rows per inner tile
+  int task_rows;  // rows that share one pass over the keys, at most
+  int64_t (*workspace_bytes)(int64_t head_dim, int64_t value_dim);
+  int64_t (*record_bytes)(int64_t rows, int64_t value_dim);  // the state of one split
+  void (*forward)(ForwardTask& task);
+  void (*join)(ForwardTask& task);  // after forward has left a record of every split
+};
+
 // The kernels of one dtype.
 struct KernelSet {
-  int lanes;         // query rows per vector
-  int tile_queries;  // query rows per inner tile (a whole number of vectors)
-  int task_queries;  // query rows that share one packed key block
-  int64_t (*workspace_bytes)(int64_t head_dim, int64_t value_dim);
-  void (*forward)(ForwardTask& task);
-  void (*materialise)(const MaterialiseTask& task);
+  int lanes;             // numbers per vector
+  ForwardKernel wide;    // queries along the lanes: many rows, limited by arithmetic
+  ForwardKernel narrow;  // keys along the lanes: few rows, limited by the reading of keys
+  void (*materialise)(const MaterialiseTask& task);  // with the workspace of `wide`
   void (*merge)(const MergeTask& task);
   void (*finish)(const FinishTask& task);
   void (*exp)(const void* t, void* result, int64_t count);   // the kernels' exp, for tests

@@ -21,6 +21,14 @@ struct BlockView {
   alignas(64) T lane_end[kQueries<S>];
 };
 
+// The query and the head of a row (kernels.h, ForwardTask).
+POISE_INLINE int64_t query_of(const ForwardTask& task, int64_t row) {
+  return task.heads == 1 ? row : row / task.heads;
+}
+POISE_INLINE int64_t head_of(const ForwardTask& task, int64_t row) {
+  return task.heads == 1 ? 0 : row % task.heads;
+}
+
 POISE_INLINE int64_t clamp_key(int64_t key, int64_t limit) {
   return key < 0 ? 0 : key > limit ? limit : key;
 }
@@ -30,8 +38,9 @@ struct KeyRange {
   int64_t begin, end;
 };
 POISE_INLINE KeyRange keys_of_row(const ForwardTask& task, int64_t row, int64_t key, int64_t keys) {
-  const int64_t begin = clamp_key(row + task.lower - key, keys);
-  const int64_t end = clamp_key(row + task.upper + 1 - key, keys);
+  const int64_t query = query_of(task, row);
+  const int64_t begin = clamp_key(query + task.lower - key, keys);
+  const int64_t end = clamp_key(query + task.upper + 1 - key, keys);
   return {begin, end < begin ? begin : end};
 }
 
@@ -96,7 +105,7 @@ template <class T, int kStride>
 inline void load_bias_row(const ForwardTask& task, int64_t row, int64_t key, int64_t begin,
                           int64_t end, T* column) {
   const ConstPlane& bias = task.bias;
-  const int64_t at = row * bias.row_stride + key * bias.col_stride;
+  const int64_t at = row_offset(bias, task.heads, row) + key * bias.col_stride;
   for (int64_t j = begin; j < end; ++j)
     column[j * kStride] = read_element<T>(bias.data, task.bias_element, at + j * bias.col_stride);
 }
@@ -109,21 +118,27 @@ inline void load_bias_blocks(const ForwardTask& task, int64_t row, int64_t rows,
   constexpr int W = S::kLanes;
   for (int64_t v = 0; v * W < rows; ++v) {
     const int64_t here = rows - v * W < W ? rows - v * W : W;
-    const T* from =
-        static_cast<const T*>(task.bias.data) + (row + v * W) * task.bias.row_stride + key;
+    const T* from[W] = {};
+    for (int64_t i = 0; i < here; ++i)
+      from[i] = static_cast<const T*>(task.bias.data) +
+                row_offset(task.bias, task.heads, row + v * W + i) + key;
     for (int64_t j = begin; j < end; j += W) {
       const int64_t width = end - j < W ? end - j : W;
       typename S::Vec block[W];
       POISE_UNROLL(16)
       for (int i = 0; i < W; ++i)
-        block[i] = i < here
-                       ? (width == W ? S::load_any(from + i * task.bias.row_stride + j)
-                                     : S::load_first(from + i * task.bias.row_stride + j, width))
-                       : S::zero();
+        block[i] = i >= here    ? S::zero()
+                   : width == W ? S::load_any(from[i] + j)
+                                : S::load_first(from[i] + j, width);
       S::transpose(block);
       for (int64_t i = 0; i < width; ++i) S::store(extra + (j + i) * kQueries<S> + v * W, block[i]);
     }
   }
+}
+
+// Whether one row of a bias or mask serves every row of the task.
+POISE_INLINE bool shared_by_rows(const ForwardTask& task, const ConstPlane& plane) {
+  return plane.row_stride == 0 && (task.heads == 1 || plane.head_stride == 0);
 }
 
 // Writes bias and mask of rows [row, row + rows), keys key + [begin, end) into extra [key][query].
@@ -135,10 +150,10 @@ inline void load_extra(const ForwardTask& task, int64_t row, int64_t rows, int64
   constexpr int Q = kQueries<S>;
   const ConstPlane& bias = task.bias;
   const ConstPlane& mask = task.mask;
-  if (bias.data != nullptr && bias.col_stride == 1 && bias.row_stride != 0 &&
+  if (bias.data != nullptr && bias.col_stride == 1 && !shared_by_rows(task, bias) &&
       task.bias_element == kOwnElement<T>) {
     load_bias_blocks<S>(task, row, rows, key, begin, end, extra);
-  } else if (bias.data != nullptr && bias.row_stride != 0) {
+  } else if (bias.data != nullptr && !shared_by_rows(task, bias)) {
     for (int64_t i = 0; i < Q; ++i) {
       if (i < rows) {
         load_bias_row<T, Q>(task, row + i, key, begin, end, extra + i);
@@ -156,7 +171,7 @@ inline void load_extra(const ForwardTask& task, int64_t row, int64_t rows, int64
   }
   if (mask.data == nullptr) return;
   const uint8_t* bytes = static_cast<const uint8_t*>(mask.data) + key * mask.col_stride;
-  if (mask.row_stride == 0) {
+  if (shared_by_rows(task, mask)) {
     const typename S::Vec masked = S::set(-Limits<T>::kInfinity);
     for (int64_t j = begin; j < end; ++j)
       if (bytes[j * mask.col_stride] == 0)
@@ -164,7 +179,7 @@ inline void load_extra(const ForwardTask& task, int64_t row, int64_t rows, int64
     return;
   }
   for (int64_t i = 0; i < rows; ++i) {
-    const uint8_t* at = bytes + (row + i) * mask.row_stride;
+    const uint8_t* at = bytes + row_offset(mask, task.heads, row + i);
     for (int64_t j = begin; j < end; ++j)
       if (at[j * mask.col_stride] == 0) extra[j * Q + i] = -Limits<T>::kInfinity;
   }
@@ -193,13 +208,17 @@ inline typename S::Vec finish_logits(const ForwardTask& task, const BlockView<S>
   const int64_t lane = v * S::kLanes;
   const Vec masked = S::set(-Limits<T>::kInfinity);
   Vec distance = S::zero();  // query position minus key position, at the block's first key
+  Vec minus_slope = S::zero();
   if (task.has_alibi) {
-    alignas(64) T start[S::kLanes];
-    for (int64_t i = 0; i < S::kLanes; ++i)
-      start[i] = static_cast<T>(static_cast<double>(row + lane + i - key) + task.diagonal);
+    alignas(64) T start[S::kLanes], slope[S::kLanes];
+    for (int64_t i = 0; i < S::kLanes; ++i) {
+      const int64_t from_key = query_of(task, row + lane + i) - key;
+      start[i] = static_cast<T>(static_cast<double>(from_key) + task.diagonal);
+      slope[i] = static_cast<T>(-task.numbers[head_of(task, row + lane + i)].slope);
+    }
     distance = S::load(start);
+    minus_slope = S::load(slope);
   }
-  const Vec minus_slope = S::set(static_cast<T>(-task.slope));
   for (int64_t j = view.key_begin[v]; j < view.key_end[v]; ++j) {
     T* s = scores + j * kQueries<S> + lane;
     Vec x = S::load(s);

@@ -39,9 +39,8 @@ inline void materialise_block(const MaterialiseTask& task, const Workspace<S>& s
   BlockView<S> view;
   view_whole_block<S>(problem, tile.row, tile.rows, key, keys, &view);
   Vec unused[S::kTileVectors];
-  score_block<S, false>(tile.query, space.key, space.key_stride, problem.head_dim,
-                        static_cast<T>(problem.scale), 0, keys, view.vectors, view.key_begin,
-                        view.key_end, scores, unused);
+  score_block<S, false>(tile.query, space.key, space.key_stride, problem.head_dim, tile.scale, 0,
+                        keys, view.vectors, view.key_begin, view.key_end, scores, unused);
   write_block<S>(scores, tile.row, tile.rows, key, keys, task.scores);
   if (problem.softcap > 0)
     for (int v = 0; v < view.vectors; ++v)
@@ -80,7 +79,7 @@ __attribute__((noinline)) void run_materialise(const MaterialiseTask& task) {
     Tile<S>& tile = space.tiles[tiles++];
     tile.row = row;
     tile.rows = problem.row_end - row < Q ? problem.row_end - row : Q;
-    load_lanes<S>(problem.query, problem.element, row, tile.rows, problem.head_dim, tile.query);
+    load_queries<S>(problem, tile);
     for (int64_t i = 0; i < Q; ++i) {
       const int64_t r = row + (i < tile.rows ? i : tile.rows - 1);
       const T l = static_cast<const T*>(problem.row_sum.data)[r * problem.row_sum.stride];

@@ -124,11 +124,20 @@ __attribute__((noinline)) double fma_chain(int64_t rounds) {
 }
 
 template <class S>
+constexpr ForwardKernel make_forward() {
+  return {static_cast<int>(kTileRowsMost<S>),
+          static_cast<int>(kTileRowsMost<S> * kTaskTiles<S>),
+          &workspace_bytes<S>,
+          &record_bytes<S>,
+          &forward<S>,
+          &join_splits<S>};
+}
+
+template <class S>
 constexpr KernelSet make_set() {
-  return {S::kLanes,           kQueries<S>,  static_cast<int>(kTaskRows),
-          &workspace_bytes<S>, &forward<S>,  &materialise<S>,
-          &merge<S>,           &finish<S>,   &exp_array<S>,
-          &tanh_array<S>,      &fma_chain<S>};
+  return {S::kLanes,       make_forward<S>(), make_forward<Narrow<S>>(),
+          &materialise<S>, &merge<S>,         &finish<S>,
+          &exp_array<S>,   &tanh_array<S>,    &fma_chain<S>};
 }
 
 constexpr Kernels make_kernels(const char* name) {

@@ -253,11 +253,11 @@ inline void block_moments(const MomentKeys<S>& keys, const double* part, int mom
   store_moments<S>(out, shift, s1, s2, low, high);
 }
 
-// Adds the finite scores of lanes [0, lanes) to the head's histogram; bin 0 and the last are
-// outliers.
+// Adds the finite scores of lanes first, first + step, ... below `lanes` to their head's histogram;
+// bin 0 and the last are outliers.
 template <class S, bool kMasked>
-inline void block_histogram(const MomentKeys<S>& keys, int64_t lanes, typename S::T low,
-                            typename S::T inverse_width, int64_t* histogram) {
+inline void block_histogram(const MomentKeys<S>& keys, int64_t first, int64_t step, int64_t lanes,
+                            typename S::T low, typename S::T inverse_width, int64_t* histogram) {
   using T = typename S::T;
   using Vec = typename S::Vec;
   constexpr int kSkip = kTallyBins + 2;
@@ -271,12 +271,12 @@ inline void block_histogram(const MomentKeys<S>& keys, int64_t lanes, typename S
     const typename S::Mask finite = S::less(S::abs(x), S::set(Limits<T>::kInfinity));
     const typename S::Mask counted = S::both(counted_lanes<S, kMasked>(keys, j, x), finite);
     S::store_integers(place, S::select(counted, at, S::set(T(kSkip))));
-    if (lanes == S::kLanes) {
+    if (step == 1 && lanes == S::kLanes) {
       POISE_UNROLL(16)
       for (int i = 0; i < S::kLanes; ++i) ++counts[i & 3][place[i]];
       continue;
     }
-    for (int64_t i = 0; i < lanes; ++i) ++counts[i & 3][place[i]];
+    for (int64_t i = first; i < lanes; i += step) ++counts[i & 3][place[i]];
   }
   for (int b = 0; b < kTallyBins + 2; ++b)
     histogram[b] += int64_t{counts[0][b]} + counts[1][b] + counts[2][b] + counts[3][b];

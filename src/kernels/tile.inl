@@ -16,7 +16,7 @@ inline constexpr int kQueries = S::kLanes* S::kTileVectors;
 // S rows for keys k[0 ... R), vectors of queries [0, V). With kMax, max[v] takes in the scores.
 template <class S, int R, int V, bool kMax>
 POISE_INLINE void score_tile(const typename S::T* query, const typename S::T* key,
-                             int64_t key_stride, int64_t head_dim, typename S::Vec scale,
+                             int64_t key_stride, int64_t head_dim, const typename S::T* scale,
                              typename S::T* scores, typename S::Vec* max) {
   using Vec = typename S::Vec;
   Vec acc[R][V];
@@ -41,7 +41,7 @@ POISE_INLINE void score_tile(const typename S::T* query, const typename S::T* ke
   for (int r = 0; r < R; ++r) {
     POISE_UNROLL(8)
     for (int v = 0; v < V; ++v) {
-      const Vec s = S::mul(scale, acc[r][v]);
+      const Vec s = S::mul(S::load(scale + v * S::kLanes), acc[r][v]);
       S::store(scores + r * kQueries<S> + v * S::kLanes, s);
       if constexpr (kMax) max[v] = S::max(s, max[v]);
     }
@@ -50,7 +50,7 @@ POISE_INLINE void score_tile(const typename S::T* query, const typename S::T* ke
 
 template <class S, int R, bool kMax>
 POISE_INLINE void score_rows(int vectors, const typename S::T* query, const typename S::T* key,
-                             int64_t key_stride, int64_t head_dim, typename S::Vec scale,
+                             int64_t key_stride, int64_t head_dim, const typename S::T* scale,
                              typename S::T* scores, typename S::Vec* max) {
   static_assert(S::kTileVectors <= 4);
   switch (vectors) {
@@ -84,14 +84,13 @@ POISE_INLINE RowCut cut_rows(int64_t n) {
 
 // Keys [begin, end) of a packed block against the first `vectors` vectors of queries. Vector v is
 // wanted for keys [key_begin[v], key_end[v]) only; both ascend in v, and vectors dead for a whole
-// row tile are left out of it.
+// row tile are left out of it. `scale` is that of each query.
 template <class S, bool kMax>
 inline void score_block(const typename S::T* query, const typename S::T* key, int64_t key_stride,
-                        int64_t head_dim, typename S::T scale, int64_t begin, int64_t end,
+                        int64_t head_dim, const typename S::T* scale, int64_t begin, int64_t end,
                         int vectors, const int64_t* key_begin, const int64_t* key_end,
                         typename S::T* scores, typename S::Vec* max) {
   constexpr int R = S::kTileRows;
-  const typename S::Vec scale_vec = S::set(scale);
   const RowCut cut = cut_rows<R>(end - begin);
   const int64_t full_end = begin + cut.full * R;
   const int64_t less_end = full_end + cut.less * (R - 1);
@@ -103,14 +102,15 @@ inline void score_block(const typename S::T* query, const typename S::T* key, in
     const int64_t lane = first * S::kLanes;
     const typename S::T* q = query + lane;
     const typename S::T* k = key + j * key_stride;
+    const typename S::T* factor = scale + lane;
     typename S::T* s = scores + j * kQueries<S> + lane;
     if (rows == R)
-      score_rows<S, R, kMax>(last - first, q, k, key_stride, head_dim, scale_vec, s, max + first);
+      score_rows<S, R, kMax>(last - first, q, k, key_stride, head_dim, factor, s, max + first);
     else if (rows == R - 1 && R > 2)
-      score_rows<S, (R > 2 ? R - 1 : 1), kMax>(last - first, q, k, key_stride, head_dim, scale_vec,
-                                               s, max + first);
+      score_rows<S, (R > 2 ? R - 1 : 1), kMax>(last - first, q, k, key_stride, head_dim, factor, s,
+                                               max + first);
     else
-      score_rows<S, 1, kMax>(last - first, q, k, key_stride, head_dim, scale_vec, s, max + first);
+      score_rows<S, 1, kMax>(last - first, q, k, key_stride, head_dim, factor, s, max + first);
     j += rows;
   }
 }

@@ -1,0 +1,78 @@
+// What a tile's queries and weighted sums of values need besides the products, in both shapes of
+// tile (layout.inl): filling, joining by the factors of a merge, writing out.
+
+namespace poise::POISE_NAMESPACE {
+
+template <class S>
+inline void fill(typename S::T* to, int64_t count, typename S::T x) {
+  for (int64_t i = 0; i < count; i += S::kLanes) S::store(to + i, S::set(x));
+}
+
+template <class S>
+inline void load_queries(const ForwardTask& task, Tile<S>& tile) {
+  using T = typename S::T;
+  constexpr int Q = kQueries<S>;
+  for (int64_t i = 0; i < Q; ++i)
+    tile.scale[i] = static_cast<T>(task.numbers[head_of(task, tile.row + i)].scale);
+  if constexpr (!kIsNarrow<S>) {
+    load_lanes<S>(task.query, task.element, task.heads, tile.row, tile.rows, task.head_dim,
+                  tile.query);
+    return;
+  }
+  const int64_t stride = narrow_stride<S>(task.head_dim);
+  fill<S>(tile.query, tile_numbers<S>(task.head_dim), 0);
+  for (int64_t i = 0; i < tile.rows; ++i) {
+    ConstPlane row = task.query;
+    row.data = static_cast<const char*>(row.data) +
+               row_offset(row, task.heads, tile.row + i) * element_bytes(task.element);
+    pack_rows<S>(row, task.element, 0, 1, task.head_dim, tile.query + i * stride, stride);
+  }
+}
+
+// into = alpha into + beta part for every row of the tile; the factors are [kQueries]. Null is a
+// part of zeros, as a sink's.
+template <class S>
+inline void join_sums(const Tile<S>& tile, int64_t value_dim, const typename S::T* alpha,
+                      const typename S::T* beta, const typename S::T* part, typename S::T* into) {
+  constexpr int W = S::kLanes, Q = kQueries<S>;
+  const auto join_at = [&](const MergeFactors<S>& f, int64_t at) {
+    const typename S::Vec theirs = part == nullptr ? S::zero() : S::load(part + at);
+    S::store(into + at, join<S>(f, S::load(into + at), theirs));
+  };
+  if constexpr (kIsNarrow<S>) {
+    const int64_t stride = narrow_stride<S>(value_dim);
+    for (int64_t i = 0; i < tile.rows; ++i) {
+      const MergeFactors<S> f{S::zero(), S::set(alpha[i]), S::set(beta[i])};
+      for (int64_t c = 0; c < stride; c += W) join_at(f, i * stride + c);
+    }
+  } else {
+    for (int64_t lane = 0; lane < tile.rows; lane += W) {
+      const MergeFactors<S> f{S::zero(), S::load(alpha + lane), S::load(beta + lane)};
+      for (int64_t c = 0; c < value_dim; ++c) join_at(f, c * Q + lane);
+    }
+  }
+}
+
+// Rows of sums times factor[row], written to the caller's rows.
+template <class S>
+inline void write_sums(const ForwardTask& task, const Tile<S>& tile, const typename S::T* factor,
+                       const Plane& target, Element element) {
+  constexpr int W = S::kLanes;
+  if constexpr (!kIsNarrow<S>) {
+    store_lanes<S>(tile.whole_out, factor, task.heads, tile.row, tile.rows, task.value_dim, target,
+                   element);
+    return;
+  }
+  const int64_t stride = narrow_stride<S>(task.value_dim);
+  for (int64_t i = 0; i < tile.rows; ++i) {
+    const typename S::Vec f = S::set(factor[i]);
+    const int64_t row = row_offset(target, task.heads, tile.row + i);
+    for (int64_t c = 0; c < task.value_dim; c += W) {
+      const int64_t width = task.value_dim - c < W ? task.value_dim - c : W;
+      const typename S::Vec x = S::mul(S::load(tile.whole_out + i * stride + c), f);
+      store_columns<S>(x, width, target, element, row + c * target.col_stride);
+    }
+  }
+}
+
+}  // namespace poise::POISE_NAMESPACE
