@@ -2,7 +2,7 @@
 # The only script a newcomer needs. Installs what is missing (Debian and its relatives), builds, runs.
 #
 #   ./do report [options]   health report of the recorded model: table here, pictures in report.html
-#   ./do test [--all]       every test; --all adds sanitizers, clang, fuzzers, sweeps, the install
+#   ./do test [--all]       every test; --all adds sanitizers, clang, NEON, fuzzers, sweeps, the install
 #   ./do bench [options]    speed of this machine in percent of its limit
 #   ./do build              the library and the command, in build/release
 #   ./do format             clang-format on every source file
@@ -18,6 +18,8 @@ export DEBIAN_FRONTEND=noninteractive
 readonly kLog=build/do.log
 readonly kBuildPackages="g++ cmake ninja-build libtbb-dev nlohmann-json3-dev zlib1g-dev libcli11-dev"
 readonly kTestPackages="$kBuildPackages libgtest-dev python3"
+readonly kArmPackages="libtbb12 libtbbmalloc2 libtbb-dev nlohmann-json3-dev zlib1g-dev libcli11-dev
+  libgtest-dev"
 
 say() { printf '%s\n' "$@" >&2; }
 die() {
@@ -35,6 +37,8 @@ command_of() {
     clang) echo clang++ ;;
     clang-format) echo clang-format ;;
     clang-tidy) echo clang-tidy ;;
+    g++-aarch64-linux-gnu) echo aarch64-linux-gnu-g++ ;;
+    qemu-user) echo qemu-aarch64 ;;
   esac
 }
 
@@ -162,6 +166,45 @@ step() {
   fi
 }
 
+# Unpacks the arm64 packages that build/neon links into build/neon-packages. They are not installed:
+# that would add an architecture to this machine and replace packages of its own. apt-get keeps lists
+# and archives for it in a directory of their own, which also needs no root.
+fetch_arm_packages() {
+  local into=$PWD/build/neon-packages work=$PWD/build/neon-download package
+  [ -e "$into/complete" ] && return 0
+  rm -rf "$into" "$work"
+  mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
+  local arm=(apt-get -o APT::Architecture=arm64 -o APT::Architectures::=arm64
+    -o APT::Sandbox::User=root -o "Dir::State::lists=$work/lists" -o "Dir::Cache=$work/cache"
+    -o Dir::State::status=/dev/null)
+  quietly "${arm[@]}" update || return 1
+  # shellcheck disable=SC2086  # a list of words
+  quietly env -C "$work" "${arm[@]}" download $kArmPackages || return 1
+  for package in "$work"/*.deb; do dpkg -x "$package" "$into" || return 1; done
+  rm -rf "$work"
+  touch "$into/complete"
+}
+
+# The NEON kernels, cross-compiled, under an emulator of the user mode of Linux on AArch64.
+run_neon_tests() {
+  if [ "$(uname -m)" = aarch64 ]; then
+    say "NEON: this machine's own, tested in build/dev"
+    return
+  fi
+  if ! command -v apt-get >/dev/null; then
+    say "NEON: left out, it takes Debian's cross compiler and packages"
+    skipped=$((skipped + 1))
+    return
+  fi
+  need g++-aarch64-linux-gnu qemu-user
+  fetch_arm_packages || failed "fetching the arm64 packages did not work"
+  say "NEON, cross-compiled, under qemu-user (build/neon)" \
+    "  left out: labels slow, lint, install and bench_smoke (time, or nothing of the machine in it);" \
+    "  cli and tests that start a program again (the emulator does not follow into it)"
+  build neon all
+  run_ctest neon -LE 'slow|lint|install|bench_smoke|cli' -E "$kStartsPrograms"
+}
+
 summary() {
   local line="$passed passed, $failures failed"
   [ "$skipped" -eq 0 ] || line="$line, $skipped skipped"
@@ -202,6 +245,7 @@ run_tests() {
   say "clang (build/clang)"
   build clang all -DPOISE_BUILD_FUZZERS=ON
   run_ctest clang -LE 'slow|lint|install'
+  run_neon_tests
   for fuzzer in build/clang/tests/fuzz/*_fuzz; do
     [ -x "$fuzzer" ] || continue
     format=$(basename "$fuzzer" _fuzz)

@@ -26,13 +26,17 @@ class FloatControl {
 class FloatControl {
  public:
   FloatControl() {
-    asm volatile("mrs %0, fpcr" : "=r"(saved_));
-    const uint64_t flush_to_zero = uint64_t{1} << 24;
-    asm volatile("msr fpcr, %0" : : "r"(flush_to_zero));
+    asm volatile("mrs %0, fpcr" : "=r"(saved_)::"memory");
+    // FPCR.FZ alone (Arm ARM DDI 0487, FPCR): no traps, round to nearest, NaNs keep their payload.
+    // It flushes inputs and outputs, as both bits of MXCSR together.
+    set(uint64_t{1} << 24);
   }
-  ~FloatControl() { asm volatile("msr fpcr, %0" : : "r"(saved_)); }
+  ~FloatControl() { set(saved_); }
 
  private:
+  // "memory": loads and stores, and with them the arithmetic between, stay on their side of it.
+  static void set(uint64_t control) { asm volatile("msr fpcr, %0" : : "r"(control) : "memory"); }
+
   uint64_t saved_;
 #else
 class FloatControl {

@@ -340,6 +340,7 @@ Judgement run_virtual_stride(const CaseFile& file) {
   return checks.verdict();
 }
 
+#if defined(__x86_64__)
 // Wide registers appear only in the functions of their own instruction set: anything else, a static
 // initialiser or an inline function the linker shared, would crash older machines.
 void require_wide_registers_only_in_kernels(Checks& checks) {
@@ -363,22 +364,25 @@ void require_wide_registers_only_in_kernels(Checks& checks) {
   checks.require(pclose(listing) == 0, "objdump failed");
   checks.require(wide > 0, "no wide registers at all: the listing was not understood");
 }
+#endif
 
 // The instruction set forced by name: what is offered is what the operating system lets this CPU
 // run, an unknown name is refused, and every set gives the answer of the definition.
 Judgement run_isa_choice() {
   Checks checks;
   const std::string active = active_isa();
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  const std::string flags((std::istreambuf_iterator<char>(cpuinfo)), {});
   const std::vector<std::string> isas = available_isas();
   auto offered = [&](const char* isa) { return std::count(isas.begin(), isas.end(), isa) == 1; };
   checks.require(offered("scalar") && isas.back() == "scalar", "scalar is not the last choice");
 #if defined(__x86_64__)
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  const std::string flags((std::istreambuf_iterator<char>(cpuinfo)), {});
   auto has = [&](const char* flag) { return flags.find(flag) != std::string::npos; };
   checks.require(offered("avx2") == (has(" avx2") && has(" fma")), "avx2 against /proc/cpuinfo");
   checks.require(!offered("avx512") || has(" avx512f"), "avx512 against /proc/cpuinfo");
   require_wide_registers_only_in_kernels(checks);
+#elif defined(__aarch64__)
+  checks.require(isas == std::vector<std::string>{"neon", "scalar"}, "not neon, scalar");
 #endif
   checks.require(static_cast<bool>(set_isa("no such set")), "an unknown name was accepted");
   checks.require(active_isa() == active, "a refused name changed the active set");

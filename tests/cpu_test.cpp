@@ -120,7 +120,7 @@ TEST(cpu, available_isas_end_with_scalar_and_each_can_be_forced) {
 TEST(cpu, an_unknown_isa_is_refused_and_changes_nothing) {
   const std::string before = active_isa();
   const Error error = set_isa("sse9");
-  EXPECT_EQ(error.message(), "[set_isa] isa: \"sse9\" is not one of avx512, avx2, scalar");
+  EXPECT_EQ(error.message(), "[set_isa] isa: \"sse9\" is not one of avx512, avx2, neon, scalar");
   EXPECT_EQ(error.code(), ErrorCode::unsupported);
   EXPECT_EQ(active_isa(), before);
   EXPECT_EQ(find_kernels("sse9"), nullptr);
@@ -128,7 +128,7 @@ TEST(cpu, an_unknown_isa_is_refused_and_changes_nothing) {
 
 TEST(cpu, an_isa_this_machine_lacks_is_refused_by_name) {
   const std::vector<std::string> isas = available_isas();
-  for (const char* isa : {"avx512", "avx2"}) {
+  for (const char* isa : {"avx512", "avx2", "neon"}) {
     if (std::find(isas.begin(), isas.end(), isa) != isas.end()) continue;
     EXPECT_EQ(set_isa(isa).message().find(std::string("[set_isa] isa: \"") + isa +
                                           "\" does not run here, where "),
@@ -172,7 +172,7 @@ TEST(cpu, variables_choose_isa_and_threads) {
 
 TEST(cpu, a_bad_variable_is_an_error_that_names_it) {
   EXPECT_EQ(in_child("POISE_ISA=mmx POISE_THREADS=3"),
-            "[environment] POISE_ISA: \"mmx\" is not one of avx512, avx2, scalar\n");
+            "[environment] POISE_ISA: \"mmx\" is not one of avx512, avx2, neon, scalar\n");
   EXPECT_EQ(in_child("POISE_ISA=scalar POISE_THREADS=many"),
             "[environment] POISE_THREADS: \"many\" is not a whole number in 1 ... 4096\n");
 }

@@ -238,6 +238,16 @@ TEST(laws, a_repeated_row_may_have_stride_zero) {
   });
 }
 
+#if defined(__aarch64__)
+std::uint64_t fpcr() {
+  std::uint64_t control = 0;
+  asm volatile("mrs %0, fpcr" : "=r"(control)::"memory");
+  return control;
+}
+
+void set_fpcr(std::uint64_t control) { asm volatile("msr fpcr, %0" : : "r"(control) : "memory"); }
+#endif
+
 // The kernels set round-to-nearest and flush-to-zero themselves and put back what they found.
 TEST(laws, host_float_modes_change_no_bit_and_are_restored) {
   for_each_isa_and_dtype([](DType dtype) {
@@ -263,6 +273,17 @@ TEST(laws, host_float_modes_change_no_bit_and_are_restored) {
       EXPECT_EQ(after & 0xffc0u, (original | bits) & 0xffc0u) << "control bits were not restored";
       expect_same_bits(expected, o, "mxcsr bits");
       EXPECT_TRUE(expected.stats.heads == o.stats.heads) << "mxcsr bits";
+    }
+#elif defined(__aarch64__)
+    const std::uint64_t original = fpcr();
+    for (int bit : {24, 25, 26}) {  // flush to zero, default NaN, alternative half precision
+      set_fpcr(original | std::uint64_t{1} << bit);
+      const Outputs o = run(p, {.pairs = true, .stats = full});
+      const std::uint64_t after = fpcr();
+      set_fpcr(original);
+      EXPECT_EQ(after, original | std::uint64_t{1} << bit) << "control bits were not restored";
+      expect_same_bits(expected, o, "fpcr bit " + std::to_string(bit));
+      EXPECT_TRUE(expected.stats.heads == o.stats.heads) << "fpcr bit " << bit;
     }
 #endif
   });

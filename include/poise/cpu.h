@@ -1,8 +1,8 @@
 // What this machine offers and what poise chose: instruction set and thread count.
 //
-// The only environment variables the library reads are POISE_ISA (scalar, avx2, avx512) and
-// POISE_THREADS (1 ... 4096); each is read once, and an unknown value makes every call return an
-// Error that names it.
+// The only environment variables the library reads are POISE_ISA (scalar, neon, avx2, avx512)
+// and POISE_THREADS (1 ... 4096); each is read once, and an unknown value makes every call return
+// an Error that names it.
 #pragma once
 
 #include <poise/error.h>

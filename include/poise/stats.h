@@ -36,7 +36,8 @@ inline constexpr double kDeadGain = 0.1;  // a row whose gain is below this pass
 struct StatsRequest {
   StatsLevel level = StatsLevel::core;
   // Measure every n-th lane vector of query rows (a vector is 16 rows with avx512 f32, 8 with avx2
-  // f32, 1 with scalar; half for f64): the cost divides by n. 1 = every row. Range 1 ... 2^20.
+  // f32, 4 with neon f32, half for f64; 1 with scalar): the cost divides by n. 1 = every row.
+  // Range 1 ... 2^20.
   int every = 1;
   // Histogram of scores: kHistogramBins bins of histogram_width from histogram_low; finite, > 0.
   double histogram_low = -8;

@@ -22,6 +22,8 @@ namespace poise {
 
 #if defined(__x86_64__)
 extern const Kernels kAvx512Kernels, kAvx2Kernels;
+#elif defined(__aarch64__)
+extern const Kernels kNeonKernels;
 #endif
 extern const Kernels kScalarKernels;
 
@@ -45,7 +47,8 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vl") != 0;
 }
 #endif
-bool has_scalar() { return true; }
+// Sets that belong to the baseline of their builds.
+bool always() { return true; }
 
 struct Isa {
   const char* name;
@@ -53,7 +56,7 @@ struct Isa {
   bool (*supported)();
 };
 
-constexpr std::array<Isa, 3> kIsas = {{
+constexpr std::array<Isa, 4> kIsas = {{
 #if defined(__x86_64__)
     {"avx512", &kAvx512Kernels, has_avx512},
     {"avx2", &kAvx2Kernels, has_avx2},
@@ -61,7 +64,12 @@ constexpr std::array<Isa, 3> kIsas = {{
     {"avx512", nullptr, nullptr},
     {"avx2", nullptr, nullptr},
 #endif
-    {"scalar", &kScalarKernels, has_scalar},
+#if defined(__aarch64__)
+    {"neon", &kNeonKernels, always},
+#else
+    {"neon", nullptr, nullptr},
+#endif
+    {"scalar", &kScalarKernels, always},
 }};
 
 bool runs_here(const Isa& isa) { return isa.kernels != nullptr && isa.supported(); }

@@ -1,5 +1,5 @@
 // The portable kernels: the same bodies with one lane, for any CPU. No target region, no
-// intrinsics. Slow by design; what runs where neither AVX2 nor AVX-512 is to be had.
+// intrinsics. Slow by design; what runs where no vector set of this folder is to be had.
 
 #include <math.h>
 #include <stdint.h>

@@ -163,7 +163,7 @@ struct KernelSet {
 };
 
 struct Kernels {
-  const char* name;  // "avx512", "avx2", "scalar"
+  const char* name;  // "avx512", "avx2", "neon", "scalar"
   KernelSet f32, f64;
 };
 

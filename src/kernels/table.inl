@@ -107,13 +107,14 @@ __attribute__((noinline)) double fma_chain(int64_t rounds) {
   using Vec = typename S::Vec;
   Vec acc[kChains];
   POISE_UNROLL(32)
-  for (int i = 0; i < kChains; ++i) acc[i] = S::set(static_cast<typename S::T>(i));
-  const Vec a = S::set(static_cast<typename S::T>(0.999));
-  const Vec b = S::set(static_cast<typename S::T>(0.001));
+  for (int i = 0; i < kChains; ++i) acc[i] = S::set(static_cast<typename S::T>(i + 1));
+  // Rounds away, so that the sums stay where they are. The sum itself is the addend, the operand
+  // that an instruction set without a form for every choice overwrites.
+  const Vec a = S::set(static_cast<typename S::T>(1e-20));
   POISE_UNROLL(1)
   for (int64_t r = 0; r < rounds; ++r) {
     POISE_UNROLL(32)
-    for (int i = 0; i < kChains; ++i) acc[i] = S::fma(acc[i], a, b);
+    for (int i = 0; i < kChains; ++i) acc[i] = S::fma(acc[i], a, acc[i]);
   }
   Vec sum = S::zero();
   POISE_UNROLL(32)
