@@ -82,11 +82,14 @@ struct Simd<float> {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_bits(p, n)), 16));
   }
   static Vec load_f16(const uint16_t* p, int64_t n) { return _mm256_cvtph_ps(load_bits(p, n)); }
-  // The lower or upper half of each 32 bits, as a bf16.
-  static Vec widen_low_bf16(Vec pairs) {
+  // Pairs of bf16 from any address, and the first or second of each pair, widened.
+  static Vec load_bf16_pairs(const void* p) {
+    return _mm256_castsi256_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  }
+  static Vec first_of_bf16_pairs(Vec pairs) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16));
   }
-  static Vec widen_high_bf16(Vec pairs) {
+  static Vec second_of_bf16_pairs(Vec pairs) {
     return _mm256_castsi256_ps(
         _mm256_and_si256(_mm256_castps_si256(pairs), _mm256_set1_epi32(-65536)));
   }

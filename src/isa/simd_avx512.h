@@ -71,11 +71,12 @@ struct Simd<float> {
   static Vec load_f16(const uint16_t* p, int64_t n) {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(static_cast<Mask>((1u << n) - 1u), p));
   }
-  // The lower or upper half of each 32 bits, as a bf16.
-  static Vec widen_low_bf16(Vec pairs) {
+  // Pairs of bf16 from any address, and the first or second of each pair, widened.
+  static Vec load_bf16_pairs(const void* p) { return _mm512_loadu_ps(p); }
+  static Vec first_of_bf16_pairs(Vec pairs) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));
   }
-  static Vec widen_high_bf16(Vec pairs) {
+  static Vec second_of_bf16_pairs(Vec pairs) {
     return _mm512_castsi512_ps(
         _mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(-65536)));
   }

@@ -105,6 +105,16 @@ struct Simd<float> {
   static Vec load_f16(const uint16_t* p, int64_t n) {
     return vcvt_f32_f16(vreinterpret_f16_u16(load_bits(p, n)));
   }
+  // Pairs of bf16 from any address, and the first or second of each pair, widened.
+  static Vec load_bf16_pairs(const void* p) {
+    return vreinterpretq_f32_u8(vld1q_u8(static_cast<const uint8_t*>(p)));
+  }
+  static Vec first_of_bf16_pairs(Vec pairs) {
+    return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(pairs), 16));
+  }
+  static Vec second_of_bf16_pairs(Vec pairs) {
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(pairs), vdupq_n_u32(0xffff0000u)));
+  }
   static void store_f16(uint16_t* p, Vec v, int64_t n) {
     store_bits(p, vreinterpret_u16_f16(vcvt_f16_f32(v)), n);
   }

@@ -71,9 +71,14 @@ struct Simd {
   // One 16-bit element, widened exactly; and back, rounded to nearest even.
   static Vec load_bf16(const uint16_t* p, int64_t n) { return n > 0 ? widen_bf16(*p) : 0; }
   static Vec load_f16(const uint16_t* p, int64_t n) { return n > 0 ? widen_f16(*p) : 0; }
-  // The lower or upper half of the 32 bits of a float, as a bf16.
-  static float widen_low_bf16(float pair) { return float_of_bits(bits_of_float(pair) << 16); }
-  static float widen_high_bf16(float pair) {
+  // A pair of bf16 in the bits of a float, from any address, and the first or second of the pair.
+  static float load_bf16_pairs(const void* p) {
+    float pair;
+    __builtin_memcpy(&pair, p, sizeof pair);
+    return pair;
+  }
+  static float first_of_bf16_pairs(float pair) { return float_of_bits(bits_of_float(pair) << 16); }
+  static float second_of_bf16_pairs(float pair) {
     return float_of_bits(bits_of_float(pair) & 0xffff0000u);
   }
   static void store_bf16(uint16_t* p, Vec v, int64_t n) {

@@ -60,7 +60,7 @@ POISE_INLINE void score_columns(const char* const* rows, int64_t d, int64_t stri
     const char* at = rows[i] + d * element_bytes(kElement);
     prefetch_next_block(at, stride_bytes);
     if constexpr (kElement == Element::bf16)
-      block[i] = S::load_any(reinterpret_cast<const typename S::T*>(at));
+      block[i] = S::load_bf16_pairs(at);
     else
       block[i] = load_elements<S>(at, kElement, 0, W);
   }
@@ -68,7 +68,7 @@ POISE_INLINE void score_columns(const char* const* rows, int64_t d, int64_t stri
   POISE_UNROLL(16)
   for (int i = 0; i < W; ++i) {
     if constexpr (kElement == Element::bf16) {
-      const Vec even = S::widen_low_bf16(block[i]), odd = S::widen_high_bf16(block[i]);
+      const Vec even = S::first_of_bf16_pairs(block[i]), odd = S::second_of_bf16_pairs(block[i]);
       POISE_UNROLL(8)
       for (int r = 0; r < R; ++r) {
         const typename S::T* q = query + r * query_stride + d + 2 * i;
