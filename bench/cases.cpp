@@ -13,13 +13,18 @@
 #include <random>
 #include <vector>
 
-#include "bench/measure.h"
+#include "timing/series.h"
 
 namespace bench {
 namespace {
 
 using poise::Causal;
 using poise::StatsLevel;
+using poise::timing::alternate;
+using poise::timing::median_ratio;
+using poise::timing::peak_resident_bytes;
+using poise::timing::reset_peak_resident;
+using poise::timing::Series;
 
 struct Shape {
   std::int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim;

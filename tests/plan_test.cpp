@@ -15,28 +15,33 @@ namespace poise {
 namespace {
 
 // Numbers of a kernel that is planned for and never run.
-constexpr ForwardKernel shape(int tile_rows, int task_rows, std::int64_t bytes) {
-  return {
-      .tile_rows = tile_rows,
-      .task_rows = task_rows,
-      .workspace_bytes =
-          bytes == 100 ? [](std::int64_t head_dim, std::int64_t value_dim) -> std::int64_t {
-        return 100 * head_dim + value_dim;
-      }
-      : [](std::int64_t, std::int64_t) -> std::int64_t { return 1; },
-      .record_bytes = [](std::int64_t rows, std::int64_t value_dim) { return rows * value_dim; },
-      .forward = nullptr,
-      .join = nullptr};
+constexpr std::int64_t wide_bytes(std::int64_t head_dim, std::int64_t value_dim) {
+  return 100 * head_dim + value_dim;
+}
+constexpr std::int64_t narrow_bytes(std::int64_t, std::int64_t) { return 1; }
+constexpr std::int64_t record_bytes(std::int64_t rows, std::int64_t value_dim) {
+  return rows * value_dim;
 }
 constexpr KernelSet kNumbers = {.lanes = 16,
-                                .wide = shape(16, 32, 100),
-                                .narrow = shape(8, 8, 1),
+                                .wide = {.tile_rows = 16,
+                                         .task_rows = 32,
+                                         .workspace_bytes = wide_bytes,
+                                         .record_bytes = record_bytes,
+                                         .forward = nullptr,
+                                         .join = nullptr},
+                                .narrow = {.tile_rows = 8,
+                                           .task_rows = 8,
+                                           .workspace_bytes = narrow_bytes,
+                                           .record_bytes = record_bytes,
+                                           .forward = nullptr,
+                                           .join = nullptr},
                                 .materialise = nullptr,
                                 .merge = nullptr,
                                 .finish = nullptr,
                                 .exp = nullptr,
                                 .tanh = nullptr,
-                                .fma_chain = nullptr};
+                                .fma_chain = nullptr,
+                                .read_stream = nullptr};
 constexpr KernelSet wider() {
   KernelSet numbers = kNumbers;
   numbers.lanes = 8;

@@ -8,6 +8,7 @@
 #include <poise/error.h>
 #include <poise/executor.h>
 #include <poise/health.h>
+#include <poise/limits.h>
 #include <poise/plan.h>
 #include <poise/report.h>
 #include <poise/stats.h>

@@ -13,5 +13,6 @@
 #include "kernels/block.inl"
 #include "kernels/forward.inl"
 #include "kernels/materialise.inl"
+#include "kernels/stream.inl"
 #include "kernels/table.inl"
 // clang-format on

@@ -160,6 +160,7 @@ struct KernelSet {
   void (*exp)(const void* t, void* result, int64_t count);   // the kernels' exp, for tests
   void (*tanh)(const void* x, void* result, int64_t count);  // the kernels' tanh, for tests
   double (*fma_chain)(int64_t rounds);  // flops of a register-only FMA loop, to time the peak with
+  void (*read_stream)(const void* data, int64_t count);  // loads them all, to time memory with
 };
 
 struct Kernels {

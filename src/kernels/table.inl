@@ -138,7 +138,8 @@ template <class S>
 constexpr KernelSet make_set() {
   return {S::kLanes,       make_forward<S>(), make_forward<Narrow<S>>(),
           &materialise<S>, &merge<S>,         &finish<S>,
-          &exp_array<S>,   &tanh_array<S>,    &fma_chain<S>};
+          &exp_array<S>,   &tanh_array<S>,    &fma_chain<S>,
+          &read_stream<S>};
 }
 
 constexpr Kernels make_kernels(const char* name) {

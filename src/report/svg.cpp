@@ -56,11 +56,24 @@ Path& Path::dot(double x, double y) { return dash(x, y, 0); }
 Path& Path::dash(double x, double y, double length) { return put('M', x, y).put('h', length); }
 
 Svg::Svg(std::string_view id, double height, std::string_view title, std::string_view description) {
+  out_ = "<svg viewBox=\"0 0 " + coordinate(kChartWidth) + " " + coordinate(height) + "\"";
+  describe(id, title, description);
+}
+
+Svg::Svg(double width, double height, std::string_view title, std::string_view description,
+         std::string_view style_sheet) {
+  out_ = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + coordinate(width) + "\" height=\"" +
+         coordinate(height) + "\" viewBox=\"0 0 " + coordinate(width) + " " + coordinate(height) +
+         "\"";
+  describe("chart", title, description);
+  out_ += "<style>" + std::string(style_sheet) + "</style>";
+}
+
+void Svg::describe(std::string_view id, std::string_view title, std::string_view description) {
   const std::string name(id);
-  out_ = "<svg viewBox=\"0 0 " + coordinate(kChartWidth) + " " + coordinate(height) +
-         "\" role=\"img\" aria-labelledby=\"" + name + "-t " + name + "-d\"><title id=\"" + name +
-         "-t\">" + html_escape(title) + "</title><desc id=\"" + name + "-d\">" +
-         html_escape(description) + "</desc>";
+  out_ += " role=\"img\" aria-labelledby=\"" + name + "-t " + name + "-d\"><title id=\"" + name +
+          "-t\">" + html_escape(title) + "</title><desc id=\"" + name + "-d\">" +
+          html_escape(description) + "</desc>";
 }
 
 void Svg::path(std::string_view style_class, const Path& path) {

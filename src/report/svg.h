@@ -1,6 +1,6 @@
-// Small SVG charts: a drawing 340 units wide, axes, and paths. Knows nothing of heads or verdicts.
-// Every chart has a title and a description for readers that do not see it; colours come from the
-// page's style sheet by class.
+// Small SVG charts: a drawing 340 units wide in a page, or one that is a file; axes, and paths.
+// Knows nothing of heads or verdicts. Every chart has a title and a description for readers that do
+// not see it; colours come from a style sheet, the page's or the file's, by class.
 #pragma once
 
 #include <string>
@@ -44,6 +44,9 @@ class Svg {
  public:
   // id: letters and digits, unique in the page. title and description are escaped here.
   Svg(std::string_view id, double height, std::string_view title, std::string_view description);
+  // A drawing that is a file of its own, with its own style sheet (trusted text).
+  Svg(double width, double height, std::string_view title, std::string_view description,
+      std::string_view style_sheet);
 
   void path(std::string_view style_class, const Path& path);  // nothing when the path is empty
   void line(std::string_view style_class, double x1, double y1, double x2, double y2);
@@ -52,6 +55,8 @@ class Svg {
   std::string finish();
 
  private:
+  void describe(std::string_view id, std::string_view title, std::string_view description);
+
   std::string out_;
 };
 
