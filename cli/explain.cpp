@@ -6,7 +6,6 @@
 // Must not happen here: computing attention.
 #include <poise/attention.h>
 
-#include <array>
 #include <memory>
 #include <string>
 
@@ -25,26 +24,9 @@ struct Arguments {
   AttentionOptions options;
 };
 
-// The extents of "B,Hq,Hkv,Lq,Lk,D".
-std::array<std::int64_t, 6> parse_shape(const std::string& text) {
-  std::array<std::int64_t, 6> extents{};
-  std::string_view rest = text;
-  for (std::size_t i = 0; i < extents.size(); ++i) {
-    const std::size_t comma = rest.find(',');
-    const auto extent = parse_integer(rest.substr(0, comma));
-    const bool last = i + 1 == extents.size();
-    if (!extent || *extent < 0 || (comma == std::string_view::npos) != last)
-      throw usage_failure(
-          "--shape: '" + text +
-          "' is not six whole numbers B,Hq,Hkv,Lq,Lk,D, as in 1,32,8,4096,4096,128");
-    extents[i] = *extent;
-    if (!last) rest.remove_prefix(comma + 1);
-  }
-  return extents;
-}
-
 int explain_shape(const Arguments& arguments) {
-  const auto [batch, q_heads, kv_heads, q_len, kv_len, head_dim] = parse_shape(arguments.shape);
+  const auto [batch, q_heads, kv_heads, q_len, kv_len, head_dim] =
+      parse_shape("--shape", arguments.shape);
   const std::int64_t value_dim = arguments.value_dim < 0 ? head_dim : arguments.value_dim;
   const DType dtype = arguments.dtype == "f64" ? DType::f64 : DType::f32;
   const auto absent = [dtype](std::initializer_list<std::int64_t> extents) {

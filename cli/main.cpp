@@ -91,7 +91,8 @@ int run(int argc, char** argv) {
   const std::vector<std::pair<std::string, Run>> verbs{{"report", add_report(app)},
                                                        {"attend", add_attend(app)},
                                                        {"explain", add_explain(app)},
-                                                       {"inspect", add_inspect(app)}};
+                                                       {"inspect", add_inspect(app)},
+                                                       {"bench", add_bench(app)}};
   refuse_empty_values(argc, argv);
   try {
     app.parse(argc, argv);
@@ -110,7 +111,8 @@ int run(int argc, char** argv) {
   }
   for (const auto& [name, verb] : verbs)
     if (app.got_subcommand(name)) return verb(session);
-  throw usage_failure("a verb is missing: report, attend, explain or inspect (see poise --help)");
+  throw usage_failure(
+      "a verb is missing: report, attend, explain, inspect or bench (see poise --help)");
 }
 
 }  // namespace

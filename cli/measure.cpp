@@ -10,10 +10,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstddef>
 
 #include "failure.h"
 #include "output_tensor.h"
+#include "timing/series.h"
 
 namespace poise::cli {
 namespace {
@@ -56,12 +56,6 @@ std::optional<StatsRequest> wider_request(const Stats& stats) {
   while (request.histogram_width * kHistogramBins / 2 <= reach) request.histogram_width *= 2;
   request.histogram_low = -request.histogram_width * kHistogramBins / 2;
   return request;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 }  // namespace
@@ -110,8 +104,8 @@ Timing time_layers(const std::vector<RunnableLayer>& layers,
     with.push_back(milliseconds(true));
   }
   Timing timing;
-  timing.attention_ms = median(without);
-  timing.measuring_percent = 100 * (median(with) / timing.attention_ms - 1);
+  timing.attention_ms = timing::median_of(without);
+  timing.measuring_percent = 100 * (timing::median_of(with) / timing.attention_ms - 1);
   return timing;
 }
 

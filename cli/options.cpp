@@ -7,6 +7,7 @@
 
 #include "failure.h"
 
+#include <iterator>
 #include <optional>
 
 namespace poise::cli {
@@ -34,7 +35,26 @@ std::string causal_text(const Causal& causal) {
   return "none";
 }
 
-void ScoreOptions::add_to(CLI::App& app) {
+Shape parse_shape(const std::string& option, const std::string& text) {
+  Shape shape;
+  std::int64_t* const extents[] = {&shape.batch, &shape.q_heads, &shape.kv_heads,
+                                   &shape.q_len, &shape.kv_len,  &shape.head_dim};
+  std::string_view rest = text;
+  for (std::size_t i = 0; i < std::size(extents); ++i) {
+    const std::size_t comma = rest.find(',');
+    const auto extent = parse_integer(rest.substr(0, comma));
+    const bool last = i + 1 == std::size(extents);
+    if (!extent || *extent < 0 || (comma == std::string_view::npos) != last)
+      throw usage_failure(
+          option + ": '" + text +
+          "' is not six whole numbers B,Hq,Hkv,Lq,Lk,D, as in 1,32,8,4096,4096,128");
+    *extents[i] = *extent;
+    if (!last) rest.remove_prefix(comma + 1);
+  }
+  return shape;
+}
+
+void CausalOption::add_to(CLI::App& app) {
   causal_ =
       app.add_option("--causal", causal_text_,
                      "key j is visible to query i when j <= i + diagonal: top_left (0), "
@@ -42,13 +62,17 @@ void ScoreOptions::add_to(CLI::App& app) {
                      "many keys as queries")
           ->expected(0, 1)
           ->type_name("ALIGN");
+}
+
+void ScoreOptions::add_to(CLI::App& app) {
+  CausalOption::add_to(app);
   app.add_option(
          "--scale", scale_text_,
          "factor on q.k, instead of 1/sqrt(D): a number, or one per head (a list or a file)")
       ->type_name("S");
 }
 
-Causal ScoreOptions::causal(std::int64_t q_len, std::int64_t kv_len) const {
+Causal CausalOption::causal(std::int64_t q_len, std::int64_t kv_len) const {
   if (!causal_given()) return Causal::none();
   if (!causal_text_.empty()) return parse_causal("--causal", causal_text_);
   if (q_len != kv_len)

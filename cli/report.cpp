@@ -6,7 +6,6 @@
 #include <poise/cpu.h>
 #include <poise/report.h>
 
-#include <ctime>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "failure.h"
 #include "inputs.h"
 #include "io/recording.h"
+#include "machine.h"
 #include "measure.h"
 #include "options.h"
 #include "output.h"
@@ -42,14 +42,6 @@ const std::map<std::string, std::optional<Severity>> kFailOn{{"never", std::null
                                                              {"warn", Severity::warn},
                                                              {"bad", Severity::bad},
                                                              {"critical", Severity::critical}};
-
-std::string now_text() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[64];
-  return std::string(text, std::strftime(text, sizeof text, "%d %b %Y %H:%M UTC", &utc));
-}
 
 std::string value_or_empty(const std::map<std::string, std::string>& metadata,
                            const std::string& key) {
