@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,12 @@ const std::map<std::string, DType> kDTypes{
     {"f32", DType::f32}, {"f64", DType::f64}, {"f16", DType::f16}, {"bf16", DType::bf16}};
 
 std::vector<BenchCase> chosen_cases(const Arguments& arguments) {
+  const std::optional<DType> dtype =
+      arguments.dtype.empty() ? std::nullopt : std::optional(kDTypes.at(arguments.dtype));
   std::vector<BenchCase> cases;
   for (const std::string& text : arguments.shapes) {
     BenchCase bench;
+    bench.dtype = dtype.value_or(DType::f32);
     bench.shape = parse_shape("--shape", text);
     const Shape& shape = bench.shape;
     if (std::min({shape.batch, shape.q_heads, shape.kv_heads, shape.q_len, shape.kv_len,
@@ -54,16 +58,9 @@ std::vector<BenchCase> chosen_cases(const Arguments& arguments) {
     if (arguments.causal.causal_given() || arguments.window > 0)
       throw usage_failure(std::string(arguments.window > 0 ? "--window" : "--causal") +
                           ": describes --shape; the default shapes have masks of their own");
-    cases = default_bench_cases();
+    cases = default_bench_cases(dtype);
   }
-  std::vector<BenchCase> unique;
-  for (BenchCase bench : cases) {
-    if (!arguments.dtype.empty()) bench.dtype = kDTypes.at(arguments.dtype);
-    // With one dtype for all, the default list would name some shapes twice.
-    const auto same = [&](const BenchCase& other) { return other.name() == bench.name(); };
-    if (std::none_of(unique.begin(), unique.end(), same)) unique.push_back(bench);
-  }
-  return unique;
+  return cases;
 }
 
 // Everything that can be refused is, before anything is timed.
@@ -85,16 +82,17 @@ void check_case(const BenchCase& bench, int threads) {
                   digits(available / (1 << 30)) + " GiB are free");
 }
 
-MachineLimits limits_of(const Machine& machine, double seconds) {
+MachineLimits limits_of(const Machine& machine, const BenchSettings& settings) {
   // Four times the last-level cache leaves no more than a quarter of it in there.
   constexpr std::int64_t kLeast = std::int64_t{256} << 20, kCaches = 4;
   // A peak is steady within a few milliseconds, and memory within a few passes.
   constexpr double kSecondsPerRate = 0.2;
   LimitsRequest request;
+  if (settings.threads > 1) request.threads = settings.threads;
   request.stream_bytes = std::max(kLeast, kCaches * machine.last_cache_bytes());
   if (const std::int64_t available = available_memory_bytes(); available > 0)
     request.stream_bytes = std::min(request.stream_bytes, available / 4);
-  request.seconds = std::min(seconds, kSecondsPerRate);
+  request.seconds = std::min(settings.seconds, kSecondsPerRate);
   MachineLimits limits;
   throw_if(measure_limits(request, &limits));
   return limits;
@@ -118,7 +116,8 @@ int bench(const Arguments& arguments, const Session& session) {
   result.date = now_text();
   result.command = session.command;
   result.settings = arguments.settings;
-  result.limits = limits_of(result.machine, seconds);
+  result.settings.last_cache_bytes = result.machine.last_cache_bytes();
+  result.limits = limits_of(result.machine, result.settings);
   print(bench_head(result));
   for (const BenchCase& one : result.cases) {
     result.figures.push_back(run_case(one, result.settings));

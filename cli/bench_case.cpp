@@ -93,24 +93,20 @@ double BenchCase::tensor_bytes() const {
          (queries + keys) * static_cast<double>(size_bytes(dtype));
 }
 
-std::vector<BenchCase> default_bench_cases() {
+std::vector<BenchCase> default_bench_cases(std::optional<DType> dtype) {
   const Causal full = Causal::none(), causal = Causal::top_left();
-  return {{{1, 16, 16, 1024, 1024, 64}, DType::f32, full},
-          {{1, 16, 16, 1024, 1024, 64}, DType::f32, causal},
-          {{1, 8, 8, 4096, 4096, 64}, DType::f32, causal},
-          {{1, 8, 8, 2048, 2048, 128}, DType::f32, causal},
-          {{1, 32, 8, 1024, 1024, 128}, DType::f32, causal},
-          {{8, 12, 12, 128, 128, 64}, DType::f32, full},
-          {{64, 12, 12, 64, 64, 32}, DType::f32, full},
-          {{1, 16, 16, 1024, 1024, 80}, DType::f32, full},
-          {{1, 16, 16, 1024, 1024, 96}, DType::f32, full},
-          {{1, 8, 8, 8192, 8192, 64}, DType::f32, causal, 256},
-          {{1, 4, 4, 16, 16, 8}, DType::f32, full},
-          {{1, 32, 8, 1, 4096, 128}, DType::f32, full},
-          {{1, 32, 8, 1, 4096, 128}, DType::bf16, full},
-          {{8, 32, 8, 1, 4096, 128}, DType::f32, full},
-          {{1, 32, 32, 1, 16384, 128}, DType::f32, full},
-          {{1, 32, 8, 16, 4096, 128}, DType::f32, full}};
+  const DType usual = dtype.value_or(DType::f32);
+  std::vector<BenchCase> cases{
+      {{1, 16, 16, 1024, 1024, 64}, usual, full},   {{1, 16, 16, 1024, 1024, 64}, usual, causal},
+      {{1, 8, 8, 4096, 4096, 64}, usual, causal},   {{1, 8, 8, 2048, 2048, 128}, usual, causal},
+      {{1, 32, 8, 1024, 1024, 128}, usual, causal}, {{8, 12, 12, 128, 128, 64}, usual, full},
+      {{64, 12, 12, 64, 64, 32}, usual, full},      {{1, 16, 16, 1024, 1024, 80}, usual, full},
+      {{1, 16, 16, 1024, 1024, 96}, usual, full},   {{1, 8, 8, 8192, 8192, 64}, usual, causal, 256},
+      {{1, 4, 4, 16, 16, 8}, usual, full},          {{1, 32, 8, 16, 4096, 128}, usual, full},
+      {{1, 32, 8, 1, 4096, 128}, usual, full},      {{8, 32, 8, 1, 4096, 128}, usual, full},
+      {{1, 32, 32, 1, 16384, 128}, usual, full}};
+  if (!dtype) cases.push_back({{1, 32, 8, 1, 4096, 128}, DType::bf16, full});
+  return cases;
 }
 
 }  // namespace poise::cli

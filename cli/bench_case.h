@@ -7,6 +7,7 @@
 #include <poise/attention.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,7 @@ struct BenchCase {
 };
 
 // Prefill full and causal, long and short, grouped heads, decode, chunks, a window, head_dims that
-// are no power of two.
-std::vector<BenchCase> default_bench_cases();
+// are no power of two. f32, and one of them in bf16 too, unless one dtype is wanted for all.
+std::vector<BenchCase> default_bench_cases(std::optional<DType> dtype);
 
 }  // namespace poise::cli

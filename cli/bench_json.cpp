@@ -77,6 +77,7 @@ Json shape_json(const BenchCase& bench, const BenchFigures& figures) {
       {"window_keys", bench.window > 0 ? Json(bench.window) : Json(nullptr)},
       {"needed_flops", bench.flops()},
       {"needed_kv_bytes", bench.kv_bytes()},
+      {"layers_in_turn", figures.layers},
       {"turns", figures.turns},
       {"best_ms", 1e3 * figures.best_s},
       {"median_ms", 1e3 * figures.median_s},

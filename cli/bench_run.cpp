@@ -1,15 +1,14 @@
 // Times one case: attention, multiply-adds and reads of its keys and values take turns.
 //
-// The stream limit reads the case's own keys and values, so both find them where the other left
-// them: in memory, or in the cache that they fit into. Memory is measured by a call on threads that
-// have just started, which own no workspace of an earlier call.
+// The stream limit reads the case's own keys and values, so both find them in the same place: the
+// cache that they fit into, or memory. Memory is measured by a call from a thread
+// that has just started, which keeps no workspace of an earlier call.
 // Must not happen here: words, files, a comparison across time.
 #include "bench_run.h"
 
 #include <poise/limits.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <functional>
@@ -23,26 +22,6 @@
 
 namespace poise::cli {
 namespace {
-
-// Starts its threads for every run: none of them has run attention before.
-class NewThreads final : public Executor {
- public:
-  explicit NewThreads(int threads) : threads_(threads) {}
-
-  void run(std::int64_t count, void (*task)(void*, std::int64_t, int), void* context) override {
-    std::atomic<std::int64_t> next{0};
-    const auto work = [&](int slot) {
-      for (std::int64_t index = next++; index < count; index = next++) task(context, index, slot);
-    };
-    std::vector<std::jthread> pool;
-    for (int slot = 0; slot < std::min<std::int64_t>(threads_, count); ++slot)
-      pool.emplace_back(work, slot);
-  }
-  int slots() const override { return threads_; }
-
- private:
-  int threads_;
-};
 
 // A normal float in the 16 bits of the dtype, cut off below: good enough for a random number.
 std::uint16_t half_bits(DType dtype, float x) {
@@ -86,54 +65,80 @@ void fill(const OutputTensor& owner, unsigned seed) {
     std::copy_n(bytes, std::min(kStretch, count - i) * size, bytes + i * size);
 }
 
-struct Tensors {
-  OutputTensor query, key, value, out;
-
-  explicit Tensors(const BenchCase& bench)
-      : query(bench.dtype,
-              {bench.shape.batch, bench.shape.q_heads, bench.shape.q_len, bench.shape.head_dim}),
-        key(bench.dtype,
-            {bench.shape.batch, bench.shape.kv_heads, bench.shape.kv_len, bench.shape.head_dim}),
-        value(bench.dtype,
-              {bench.shape.batch, bench.shape.kv_heads, bench.shape.kv_len, bench.shape.head_dim}),
-        out(bench.dtype,
-            {bench.shape.batch, bench.shape.q_heads, bench.shape.q_len, bench.shape.head_dim}) {
-    fill(query, 1);
-    fill(key, 2);
-    fill(value, 3);
-  }
-
-  void attend(const Options& options, Stats* stats = nullptr) const {
-    Extras extras;
-    extras.stats = stats;
-    throw_if(
-        attention(query.tensor(), key.tensor(), value.tensor(), out.tensor(), options, extras));
-  }
-};
-
-// Reads the keys and values that some row sees, once.
-void read_needed(const BenchCase& bench, const Tensors& tensors, int threads) {
-  const BenchCase::Keys keys = bench.keys();
-  const std::int64_t row_bytes = bench.shape.head_dim * size_bytes(bench.dtype);
-  const std::int64_t heads = bench.shape.batch * bench.shape.kv_heads;
-  const bool whole = keys.count == bench.shape.kv_len;
-  for (const OutputTensor* tensor : {&tensors.key, &tensors.value}) {
-    const auto* data = static_cast<const char*>(tensor->tensor().data) + keys.first * row_bytes;
-    const std::int64_t pieces = whole ? 1 : heads;
-    const std::int64_t bytes = keys.count * row_bytes * (whole ? heads : 1);
-    for (std::int64_t piece = 0; piece < pieces; ++piece)
-      throw_if(read_memory(data + piece * bench.shape.kv_len * row_bytes, bytes, threads));
-  }
+std::int64_t layers_of(const BenchCase& bench, std::int64_t last_cache_bytes) {
+  constexpr std::int64_t kCaches = 4, kMostLayers = 64;
+  if (bench.shape.q_len > 1) return 1;
+  const std::int64_t bytes = std::max<std::int64_t>(bench.kv_bytes(), 1);
+  return std::clamp((kCaches * last_cache_bytes + bytes - 1) / bytes, std::int64_t{1}, kMostLayers);
 }
 
-std::optional<double> memory_of_first_call(const BenchCase& bench, const Tensors& tensors,
-                                           int threads) {
-  NewThreads executor(threads);
-  Options options = bench.options(threads);
-  options.executor = &executor;
+// The tensors of a case. Every call and every read takes the next layer.
+class Tensors {
+ public:
+  Tensors(const BenchCase& bench, std::int64_t layers)
+      : bench_(bench),
+        query_(of(bench.shape.q_heads, bench.shape.q_len)),
+        out_(of(bench.shape.q_heads, bench.shape.q_len)) {
+    fill(query_, 1);
+    for (std::int64_t i = 0; i < layers; ++i) {
+      layers_.push_back({of(bench.shape.kv_heads, bench.shape.kv_len),
+                         of(bench.shape.kv_heads, bench.shape.kv_len)});
+      fill(layers_.back().key, 2);
+      fill(layers_.back().value, 3);
+    }
+  }
+
+  Error attend(const Options& options, Stats* stats = nullptr) {
+    Extras extras;
+    extras.stats = stats;
+    const Layer& layer = next_layer();
+    return attention(query_.tensor(), layer.key.tensor(), layer.value.tensor(), out_.tensor(),
+                     options, extras);
+  }
+
+  // Reads the keys and values that some row sees, once.
+  Error read_needed(int threads) {
+    const BenchCase::Keys keys = bench_.keys();
+    const std::int64_t row_bytes = bench_.shape.head_dim * size_bytes(bench_.dtype);
+    const std::int64_t heads = bench_.shape.batch * bench_.shape.kv_heads;
+    // Heads whose keys are all needed lie one behind the other.
+    const std::int64_t pieces = keys.count == bench_.shape.kv_len ? 1 : heads;
+    const Layer& layer = next_layer();
+    for (const OutputTensor* tensor : {&layer.key, &layer.value}) {
+      const auto* data = static_cast<const char*>(tensor->tensor().data) + keys.first * row_bytes;
+      for (std::int64_t piece = 0; piece < pieces; ++piece)
+        if (const Error error = read_memory(data + piece * bench_.shape.kv_len * row_bytes,
+                                            keys.count * row_bytes * (heads / pieces), threads))
+          return error;
+    }
+    return {};
+  }
+
+ private:
+  struct Layer {
+    OutputTensor key, value;
+  };
+
+  OutputTensor of(std::int64_t heads, std::int64_t length) const {
+    return {bench_.dtype, {bench_.shape.batch, heads, length, bench_.shape.head_dim}};
+  }
+  const Layer& next_layer() {
+    next_ = (next_ + 1) % layers_.size();
+    return layers_[next_];
+  }
+
+  const BenchCase& bench_;
+  OutputTensor query_, out_;
+  std::vector<Layer> layers_;
+  std::size_t next_ = 0;
+};
+
+std::optional<double> memory_of_first_call(Tensors& tensors, const Options& options) {
   if (!timing::reset_peak_resident()) return std::nullopt;
   const double before = timing::peak_resident_bytes();
-  tensors.attend(options);
+  Error error;
+  std::thread([&] { error = tensors.attend(options); }).join();
+  throw_if(error);
   return std::max(0.0, timing::peak_resident_bytes() - before);
 }
 
@@ -150,23 +155,24 @@ BenchFigures run_case(const BenchCase& bench, const BenchSettings& settings) {
   // A turn shorter than this is repeated within it: the clock costs up to a microsecond.
   constexpr double kLeastTurn = 1e-3;
   constexpr std::int64_t kPeakRounds = 100000;  // about a millisecond on one thread
-  const Tensors tensors(bench);
-  const Options options = bench.options(settings.threads);
   BenchFigures figures;
-  figures.memory_bytes = memory_of_first_call(bench, tensors, settings.threads);
+  figures.layers = layers_of(bench, settings.last_cache_bytes);
+  Tensors tensors(bench, figures.layers);
+  const Options options = bench.options(settings.threads);
+  figures.memory_bytes = memory_of_first_call(tensors, options);
 
   double peak_flops = 0;
   std::vector<std::function<void()>> contestants{
-      [&] { tensors.attend(options); },
+      [&] { throw_if(tensors.attend(options)); },
       [&] { throw_if(multiply_add(bench.dtype, kPeakRounds, settings.threads, &peak_flops)); },
-      [&] { read_needed(bench, tensors, settings.threads); }};
+      [&] { throw_if(tensors.read_needed(settings.threads)); }};
   const std::vector<StatsLevel> levels =
       settings.stats ? std::vector<StatsLevel>{StatsLevel::max, StatsLevel::core, StatsLevel::full}
                      : std::vector<StatsLevel>{};
   std::vector<Stats> stats(levels.size());
   for (std::size_t i = 0; i < levels.size(); ++i) {
     stats[i].request.level = levels[i];
-    contestants.push_back([&, i] { tensors.attend(options, &stats[i]); });
+    contestants.push_back([&, i] { throw_if(tensors.attend(options, &stats[i])); });
   }
   const auto clock = settings.threads > 1 ? timing::Clock::wall : timing::Clock::thread_cpu;
   const std::vector<timing::Series> series =

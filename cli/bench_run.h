@@ -15,9 +15,10 @@
 namespace poise::cli {
 
 struct BenchSettings {
-  int threads = 1;     // of a call and of the limit beside it
-  double seconds = 2;  // per case
-  bool stats = false;  // also with statistics at each level
+  int threads = 1;                    // of a call and of the limit beside it
+  double seconds = 2;                 // per case
+  bool stats = false;                 // also with statistics at each level
+  std::int64_t last_cache_bytes = 0;  // the machine's; 0 = unknown
 };
 
 // A limit that ran in turn with the case.
@@ -35,6 +36,7 @@ struct StatsCost {
 
 struct BenchFigures {
   std::int64_t turns = 0;
+  std::int64_t layers = 1;          // keys and values that took turns
   double best_s = 0, median_s = 0;  // seconds of one call
   LimitShare arithmetic;            // needed flops against multiply-adds on registers
   LimitShare stream;                // needed keys and values against reading just them
@@ -46,6 +48,8 @@ struct BenchFigures {
   const LimitShare& nearer() const { return memory_bound() ? stream : arithmetic; }
 };
 
+// Decode (one query) takes its keys and values from as many layers in turn as fill the last-level
+// cache four times, at most 64: in a model the other layers would have evicted them.
 // Throws Failure when attention refuses the case, std::bad_alloc when its tensors do not fit.
 BenchFigures run_case(const BenchCase& bench, const BenchSettings& settings);
 

@@ -137,10 +137,10 @@ std::string bench_foot(const BenchResult& result) {
   std::string text =
       "\nThe limit of a shape is what bounds it: multiply-adds on registers (GFLOP/s), or reading "
       "its\nkeys and values (GB/s). It ran in turn with the shape; best: fastest run against "
-      "fastest run,\nmedian: of the ratios of neighbouring runs. Memory: what a first call adds.";
-  text += result.settings.threads == 1 ? " Times: CPU time of\nthe thread.\n"
-                                       : " Times: wall\nclock.\n";
-  return text;
+      "fastest run,\nmedian: of the ratios of neighbouring runs. With one query, layers that "
+      "exceed "
+      "the caches take\nturns. Memory: what a first call adds. Times: ";
+  return text + (result.settings.threads == 1 ? "CPU time of the thread.\n" : "wall clock.\n");
 }
 
 }  // namespace poise::cli

@@ -7,6 +7,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -116,6 +117,19 @@ TEST(Bench, counts_only_what_masks_leave_visible) {
             Needs(4 * 16 * 2 * 3, 2 * 16 * 3 * 8));
   EXPECT_EQ(needs({"--shape", "1,2,1,8,8,16", "--window", "3", "--dtype", "f16"}),
             Needs(4 * 16 * 2 * 21, 2 * 16 * 8 * 2));
+}
+
+TEST(Bench, decode_goes_through_more_layers_than_the_caches_hold) {
+  const Json json = json_of({"--shape", "1,8,8,1,4096,64", "--shape", "1,2,2,2,64,64"});
+  double largest = 0;
+  for (const Json& cache : json.at("machine").at("caches"))
+    largest = std::max(largest, cache.at("bytes").get<double>());
+  const Json &decode = json.at("shapes").at(0), &chunk = json.at("shapes").at(1);
+  const double bytes = decode.at("needed_kv_bytes"), layers = decode.at("layers_in_turn");
+  EXPECT_GE(layers, 1);
+  EXPECT_TRUE(layers == 64 || layers * bytes >= 4 * largest) << decode;
+  EXPECT_TRUE(layers == 1 || (layers - 1) * bytes < 4 * largest) << decode;
+  EXPECT_EQ(chunk.at("layers_in_turn"), 1);
 }
 
 TEST(Bench, draws_a_picture_that_refers_to_nothing_outside_itself) {
