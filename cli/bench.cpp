@@ -102,7 +102,8 @@ int bench(const Arguments& arguments, const Session& session) {
   constexpr double kMostSeconds = 3600;
   const double seconds = arguments.settings.seconds;
   if (!(seconds > 0 && seconds <= kMostSeconds))
-    throw usage_failure("--seconds: not above 0 and at most " + fixed(kMostSeconds, 0));
+    throw usage_failure("--seconds: " + plain(seconds) + " is not above 0 and at most " +
+                        plain(kMostSeconds));
   BenchResult result;
   result.cases = chosen_cases(arguments);
   for (const BenchCase& one : result.cases) check_case(one, arguments.settings.threads);

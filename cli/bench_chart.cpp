@@ -18,8 +18,8 @@ using report::Axis;
 using report::Path;
 using report::Svg;
 
-// Text has a contrast of at least 7 : 1 on its background, bars and lines at least 3 : 1. What
-// bounds a shape is told by the unit beside its bar, not by the colour alone.
+// Text has a contrast of at least 7 : 1 on its background, bars at least 5 : 1. What bounds a shape
+// is told by the unit beside its bar, not by the colour alone.
 constexpr const char* kStyle = R"css(
 svg { color-scheme: light dark; --bg: #ffffff; --ink: #16191d; --soft: #4a5159; --grid: #d9dde1;
   --compute: #0b5cad; --memory: #a2521b; --limit: #16191d }

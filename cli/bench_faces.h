@@ -38,9 +38,11 @@ std::string bench_json(const BenchResult& result);
 // A picture that stands alone: a bar per case, in percent of its limit.
 std::string bench_chart(const BenchResult& result);
 
-// Pieces that more than one face needs: "98.7", "0.00512" (about four digits), "one thread".
+// Pieces that more than one face needs: "98.70", "0.005120" (four digits), "98.7", "0.5" (as few as
+// need be), "1 thread".
 std::string digits(double value);
 std::string fixed(double value, int decimals);
+std::string plain(double value);
 std::string threads_text(int threads);
 std::string cpu_text(const BenchResult& result);  // processor, cores, instruction set
 const char* level_name(StatsLevel level);

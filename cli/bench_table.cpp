@@ -61,6 +61,12 @@ std::string fixed(double value, int decimals) {
   return text;
 }
 
+std::string plain(double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
 std::string digits(double value) {
   int decimals = 1;
   for (double step = 100; step > 1e-4 && value < step; step /= 10) ++decimals;
@@ -100,10 +106,8 @@ std::string bench_head(const BenchResult& result) {
   text += stream_line(result, result.limits.stream, 1);
   if (result.limits.threads > 1)
     text += stream_line(result, result.limits.stream_together, result.limits.threads);
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%g", result.settings.seconds);
-  text +=
-      "\nAttention, " + threads_text(result.settings.threads) + ", " + seconds + " s per shape\n";
+  text += "\nAttention, " + threads_text(result.settings.threads) + ", " +
+          plain(result.settings.seconds) + " s per shape\n";
   const std::size_t width = name_width(result);
   std::string first = left("", width) + right("ms of one call", 18) + right("", 25) +
                       right("% of limit", 15) + right("MiB", 8);

@@ -115,7 +115,7 @@ TEST(Limits, read_no_byte_past_the_end) {
     const IsaScope scope(isa);
     for (std::int64_t count = 1; count < 300; ++count) {
       TensorBuffer tensor =
-          TensorBuffer(DType::f32, {count}).copied(Layout::contiguous, Placement::after_guard);
+          TensorBuffer(DType::f32, {count}).copied(Layout::contiguous, Placement::before_guard);
       ASSERT_FALSE(read_memory(tensor.view().data, 4 * count, 1)) << isa << ' ' << count;
     }
   }
