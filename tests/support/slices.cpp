@@ -19,6 +19,8 @@ ReferenceResult<double> resolved(const Problem& p) {
 void move_diagonal(const Problem& whole, std::int64_t shift, Problem& part) {
   const ReferenceResult<double> r = resolved(whole);
   part.options.diagonal.reset();
+  // Causal::offset names a diagonal of its own; the explicit one leaves any other kind its meaning.
+  if (whole.options.causal.kind() == Causal::Kind::offset) part.options.causal = Causal::top_left();
   part.diagonals = TensorBuffer(DType::i64, Extents{whole.shape.batch});
   for (std::int64_t b = 0; b < whole.shape.batch; ++b)
     part.diagonals.set(b, static_cast<double>(r.diagonals[static_cast<std::size_t>(b)] + shift));

@@ -1,0 +1,41 @@
+// The promises about bits over random problems: every option, few query rows and many, keys around
+// the blocks and splits, on every instruction set and dtype.
+//
+// RapidCheck draws and shrinks the problems; the laws are in support/bit_laws.cpp. Seeds are fixed,
+// so that two runs do the same; laws_random_slow_test.cpp takes new ones every time.
+// ctest-labels: fast laws per_isa
+#include <gtest/gtest.h>
+
+#include "support/bit_laws.h"
+
+namespace poise::test {
+namespace {
+
+// A decode kernel shares a tile between the heads of a group; a prefill kernel fills it with rows.
+constexpr DrawLimits kAnyRows{.max_q_len = 170, .max_kv_len = 1600, .q_lengths = false};
+
+TEST(laws_random, measuring_changes_no_output_bit) { check_law(broken_by_measuring, {}, 12, 11); }
+
+TEST(laws_random, threads_change_no_bit) { check_law(broken_by_threads, {}, 16, 12); }
+
+TEST(laws_random, batch_changes_no_bit) { check_law(broken_by_batch, {}, 16, 13); }
+
+TEST(laws_random, chunks_of_queries_change_no_bit) {
+  check_law(broken_by_chunks, kAnyRows, 16, 14);
+}
+
+TEST(laws_random, decode_step_equals_last_forward_row) {
+  check_law(broken_by_decode, kAnyRows, 16, 15);
+}
+
+TEST(laws_random, few_query_rows_agree_with_the_definition) {
+  check_law(broken_by_definition, {.max_q_len = 16, .max_kv_len = 1200, .poison = false}, 8, 16);
+}
+
+TEST(laws_random, statistics_of_chunks_merge_to_those_of_the_whole) {
+  check_law(broken_by_merged_statistics,
+            {.max_q_len = 100, .max_kv_len = 1200, .poison = false, .q_lengths = false}, 8, 17);
+}
+
+}  // namespace
+}  // namespace poise::test

@@ -1,0 +1,209 @@
+// The laws themselves, and their check by RapidCheck.
+//
+// In: Draws. Out: sentences about what broke. Nothing here knows how attention() does its work.
+#include "support/bit_laws.h"
+
+#include <gtest/gtest.h>
+#include <poise/report.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <sstream>
+
+#include "support/bounds.h"
+#include "support/isa.h"
+#include "support/shuffled_executor.h"
+#include "support/slices.h"
+#include "support/thread_executor.h"
+
+namespace poise::test {
+namespace {
+
+constexpr int kEvery[] = {1, 2, 8};
+constexpr int kMostRows = 80;  // of one kv head in a chunk
+
+std::string difference(const Outputs& a, const Outputs& b, const std::string& when) {
+  for (const Outputs* o : {&a, &b})
+    if (o->error) return when + ": " + o->error.message();
+  const std::string found = first_difference(a, b);
+  return found.empty() ? found : when + ": " + found;
+}
+
+StatsRequest drawn_request(int way) {
+  return {.level = static_cast<StatsLevel>(way % 4), .every = kEvery[way / 4 % 3]};
+}
+
+std::string words(const StatsRequest& request) {
+  return std::string("level ") + name(request.level) + " every " + std::to_string(request.every);
+}
+
+std::string chunk_difference(const Problem& p, const Outputs& whole, std::int64_t begin,
+                             std::int64_t count) {
+  return difference(sliced(whole, 2, begin, count), run(query_chunk(p, begin, count)),
+                    "queries " + std::to_string(begin) + " + " + std::to_string(count));
+}
+
+// The counts of two heads differ, or a sum by more than rounding.
+std::string statistics_difference(const HeadStats& a, const HeadStats& b) {
+  std::ostringstream found;
+  auto same = [&](const char* what, auto x, auto y) {
+    if (x != y) found << what << ' ' << x << " against " << y << "; ";
+  };
+  auto near = [&](const char* what, double x, double y) {
+    // A double sum of at most a few hundred terms, in another order.
+    if (!(std::fabs(x - y) <= 1e-11 * (1 + std::fabs(x) + std::fabs(y)))) same(what, x, y);
+  };
+  same("rows", a.rows, b.rows);
+  same("measured_rows", a.measured_rows, b.measured_rows);
+  same("empty_rows", a.empty_rows, b.empty_rows);
+  same("single_rows", a.single_rows, b.single_rows);
+  same("visible_keys", a.visible_keys, b.visible_keys);
+  same("scores.max", a.scores.max, b.scores.max);
+  same("scores.min", a.scores.min, b.scores.min);
+  same("lse_max", a.lse_max, b.lse_max);
+  near("sum_entropy", a.sum_entropy, b.sum_entropy);
+  near("sum_variance", a.scores.sum_variance, b.scores.sum_variance);
+  near("sum_top1", a.sum_top1, b.sum_top1);
+  near("sum_squares", a.sum_squares, b.sum_squares);
+  near("sum_frobenius", a.sum_frobenius, b.sum_frobenius);
+  near("tracked weight", a.tracked[0].sum_weight, b.tracked[0].sum_weight);
+  if (a.argmax_column != b.argmax_column) found << "argmax_column differs; ";
+  if (!(a.histogram == b.histogram)) found << "histogram differs; ";
+  return found.str();
+}
+
+// RC_PARAMS is RapidCheck's own way to ask for a seed or for the steps of one failure.
+bool asked_by_environment() { return std::getenv("RC_PARAMS") != nullptr; }
+
+}  // namespace
+
+std::string broken_by_measuring(const Draw& draw) {
+  const Problem p = problem_of(draw);
+  const Outputs columns = run(p);
+  std::string found = difference(columns, run(p, {.columns = false}), "without lse");
+  if (found.empty() && draw.way % 4 == 0)
+    found = difference(columns, run(p, {.pairs = true}), "with weights");
+  for (StatsLevel level : {StatsLevel::max, StatsLevel::core, StatsLevel::full}) {
+    if (!found.empty()) break;
+    const StatsRequest request{.level = level, .every = kEvery[draw.way % 3]};
+    found = difference(columns, run(p, {.stats = request}), words(request));
+  }
+  return found;
+}
+
+std::string broken_by_threads(const Draw& draw) {
+  const Problem p = problem_of(draw);
+  const StatsRequest request = drawn_request(draw.way);
+  const bool pairs = draw.way % 5 == 0;
+  const Outputs one = run(p, {.pairs = pairs, .stats = request, .executor = &serial_executor()});
+  const int threads = 1 + draw.way / 12 % 5;
+  ThreadExecutor pool(threads);
+  ShuffledExecutor shuffled(threads, static_cast<std::uint64_t>(draw.seed));
+  struct Way {
+    const char* name;
+    Executor* executor;
+  };
+  for (const Way& way :
+       {Way{"std::thread", &pool}, Way{"shuffled", &shuffled}, Way{"oneTBB", nullptr}}) {
+    const Outputs other =
+        run(p, {.pairs = pairs, .stats = request, .executor = way.executor, .threads = threads});
+    const std::string when =
+        std::to_string(threads) + " threads (" + way.name + "), " + words(request);
+    const std::string found = difference(one, other, when);
+    if (!found.empty()) return found;
+    // JSON keeps every bit, and a NaN (of scores that overflow under a softcap) equals a NaN.
+    if (to_json(one.stats) != to_json(other.stats)) return when + ": statistics differ";
+  }
+  return {};
+}
+
+std::string broken_by_batch(const Draw& draw) {
+  const Problem p = problem_of(draw);
+  const Outputs whole = run(p);
+  for (std::int64_t b = 0; b < p.shape.batch; ++b) {
+    const std::string found = difference(sliced(whole, 0, b, 1), run(batch_entry(p, b)),
+                                         "batch entry " + std::to_string(b));
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
+std::string broken_by_chunks(const Draw& draw) {
+  const Problem p = problem_of(draw);
+  const Outputs whole = run(p);
+  const std::int64_t most = std::max(1, std::min(draw.q_len, kMostRows / draw.group));
+  const std::int64_t count = 1 + draw.way % most;
+  // Three chunks: the first, the last, and one that begins anywhere.
+  const std::int64_t last = draw.q_len - count;
+  for (std::int64_t begin : {std::int64_t{0}, last, last * (draw.way / 80) / 13}) {
+    const std::string found =
+        chunk_difference(p, whole, std::clamp<std::int64_t>(begin, 0, last), count);
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
+std::string broken_by_decode(const Draw& draw) {
+  const Problem p = problem_of(draw);
+  return chunk_difference(p, run(p), draw.q_len - 1, 1);
+}
+
+std::string broken_by_definition(const Draw& draw) {
+  const Problem p = problem_of(draw);
+  const testing::AssertionResult result = agrees(p, run(p, {.pairs = draw.way % 4 == 0}));
+  return result ? std::string() : result.message();
+}
+
+std::string broken_by_merged_statistics(const Draw& draw) {
+  const Problem p = problem_of(draw);
+  const Wish full{.stats = {.level = StatsLevel::full}};
+  const Outputs whole = run(p, full);
+  if (whole.error) return whole.error.message();
+  Stats merged;
+  const std::int64_t count = 1 + draw.way % std::max(1, kMostRows / draw.group);
+  for (std::int64_t begin = 0; begin < p.shape.q_len; begin += count) {
+    const std::int64_t rows = std::min(count, p.shape.q_len - begin);
+    const Outputs part = run(query_chunk(p, begin, rows), full);
+    if (part.error) return part.error.message();
+    if (const Error error = merged.merge(part.stats)) return error.message();
+  }
+  for (std::size_t h = 0; h < whole.stats.heads.size(); ++h) {
+    const std::string found = statistics_difference(whole.stats.heads[h], merged.heads[h]);
+    if (!found.empty())
+      return "head " + std::to_string(h) + ", chunks of " + std::to_string(count) + ": " + found;
+  }
+  return {};
+}
+
+void check_law(std::string (*broken)(const Draw&), const DrawLimits& limits, int cases,
+               std::uint64_t seed) {
+  for_each_isa_and_dtype([&](DType dtype) {
+    rc::detail::TestParams params = rc::detail::configuration().testParams;
+    if (!asked_by_environment()) {
+      params.maxSuccess = active_isa() == "scalar" ? std::max(1, cases / 4) : cases;
+      if (seed != 0) params.seed = seed + static_cast<std::uint64_t>(dtype);
+    }
+    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+    const rc::detail::TestMetadata metadata{
+        std::string(test->name()) + '/' + active_isa() + '/' + name(dtype), test->name()};
+    const auto result = rc::detail::checkTestable(
+        [&] {
+          const Draw draw = *draws(dtype, limits);
+          const std::string found = broken(draw);
+          if (!found.empty()) RC_FAIL(found);
+        },
+        metadata, params);
+    std::ostringstream message;
+    rc::detail::printResultMessage(result, message);
+    if (result.is<rc::detail::SuccessResult>()) {
+      if (seed == 0)
+        std::cout << metadata.id << ", seed " << params.seed << ": " << message.str() << "\n";
+      return;
+    }
+    ADD_FAILURE() << metadata.id << ", seed " << params.seed << "\n" << message.str();
+  });
+}
+
+}  // namespace poise::test
