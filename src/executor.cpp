@@ -1,8 +1,10 @@
-// Who runs the tasks: the calling thread, or a oneTBB arena of a fixed number of threads.
+// Who runs the tasks: the calling thread, a oneTBB arena of a fixed number of threads, or, in a
+// child made by fork(), threads of its own.
 // In: a count and a task. Out: every index done, in whatever order threads get to them.
 // What must not happen here: a slot in two tasks at once, an exception that leaves run(), waiting
 // for work that is not ours (a nested call inside a host's TBB task must not start the host's
-// other tasks in its wait, nor wait for them), an arena created per call.
+// other tasks in its wait, nor wait for them), an arena created per call, a lock of ours or a call
+// into oneTBB in a forked child: the thread that held it may be one the fork left behind.
 // Indices come from one counter, not from TBB's splitting: the plan orders tasks largest first,
 // and halving the range would hand out its second half early.
 #include "executor.h"
@@ -10,6 +12,7 @@
 #include "check.h"
 #include "cpu.h"
 
+#include <pthread.h>
 #include <tbb/blocked_range.h>
 #include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
@@ -20,8 +23,8 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
-#include <new>
+#include <thread>
+#include <vector>
 
 namespace poise {
 namespace {
@@ -36,12 +39,53 @@ class SerialExecutor final : public Executor {
   int slots() const override { return 1; }
 };
 
+// Made before any code runs and never destroyed: no guard that a fork could leave taken, and a call
+// may still run while static objects of the host die.
+template <class T>
+union Lasting {
+  T object;
+  constexpr Lasting() : object() {}
+  ~Lasting() {}
+};
+constinit Lasting<SerialExecutor> serial;
+
+// fork() copies the calling thread only: oneTBB's workers do not exist in the child, and its locks
+// may be held by threads that do not either.
+constinit std::atomic<bool> is_forked_child{false};
+constinit std::atomic<bool> watching_forks{false};
+constinit std::atomic<int> known_limit{1};
+
+void watch_forks() {
+  if (watching_forks.exchange(true)) return;
+  // What a call initialises once is initialised before a fork, lest its guard stay taken.
+  const auto before = [] { static_cast<void>(environment_error()); };
+  pthread_atfork(before, nullptr, [] { is_forked_child = true; });
+}
+
 // How many threads oneTBB runs at once: the machine's, unless the host set a limit. Asking for more
-// gains nothing and makes oneTBB print a warning.
+// gains nothing and makes oneTBB print a warning. A forked child keeps to what its parent knew.
 int tbb_limit() {
+  if (is_forked_child) return known_limit;
   const std::size_t limit =
       tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
-  return static_cast<int>(std::min<std::size_t>(limit, kMaxThreads));
+  const int threads = static_cast<int>(std::min<std::size_t>(limit, kMaxThreads));
+  known_limit = threads;
+  watch_forks();
+  return threads;
+}
+
+// Runs work(0) here and the other slots on threads that live as long as the call. Starting one
+// takes about as long as the least work that a plan gives a thread.
+template <class Work>
+void run_on_new_threads(int slots, const Work& work) {
+  std::vector<std::thread> started;
+  try {
+    for (int slot = 1; slot < slots; ++slot) started.emplace_back(work, slot);
+  } catch (...) {
+    // No more threads or memory: those that did start share the work.
+  }
+  work(0);
+  for (std::thread& thread : started) thread.join();
 }
 
 class TbbExecutor final : public Executor {
@@ -56,6 +100,7 @@ class TbbExecutor final : public Executor {
       for (std::int64_t index = next++; index < count; index = next++) task(context, index, slot);
     };
     const int workers = static_cast<int>(std::min<std::int64_t>(threads_, count));
+    if (is_forked_child) return run_on_new_threads(workers, work);
     try {
       arena_.execute([&] {
         // Isolated: while this thread waits for the last tasks it may only help with ours.
@@ -81,33 +126,24 @@ class TbbExecutor final : public Executor {
   tbb::task_arena arena_;
 };
 
-// Arenas by thread count, made at first use. Never destroyed: a call may still run while static
-// objects of the host die.
-struct Arenas {
-  std::mutex making;
-  std::array<std::atomic<TbbExecutor*>, kMaxThreads + 1> by_threads{};
-};
+// Arenas by thread count, made at first use; never destroyed, like the serial executor.
+constinit std::array<std::atomic<TbbExecutor*>, kMaxThreads + 1> arenas{};
 
 }  // namespace
 
-Executor& serial_executor() {
-  static SerialExecutor executor;
-  return executor;
-}
+Executor& serial_executor() { return serial.object; }
 
 Executor& tbb_executor(int threads) {
   if (threads <= 1) return serial_executor();
-  static Arenas& arenas = *new Arenas;
-  auto& entry = arenas.by_threads[static_cast<std::size_t>(std::min(threads, kMaxThreads))];
+  auto& entry = arenas[static_cast<std::size_t>(std::min(threads, kMaxThreads))];
   if (TbbExecutor* known = entry.load(std::memory_order_acquire)) return *known;
   try {
-    const std::lock_guard lock(arenas.making);
-    TbbExecutor* made = entry.load(std::memory_order_relaxed);
-    if (made == nullptr) {
-      made = new TbbExecutor(threads);
-      entry.store(made, std::memory_order_release);
-    }
-    return *made;
+    // An arena costs nothing before its first use, so two threads may make one each.
+    auto made = std::make_unique<TbbExecutor>(threads);
+    TbbExecutor* known = nullptr;
+    if (entry.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel))
+      return *made.release();
+    return *known;
   } catch (...) {
     return serial_executor();
   }

@@ -46,7 +46,7 @@ def is_std(target):
 
 def is_posix(target):
     return target.startswith("sys/") or target in {
-        "fcntl.h", "langinfo.h", "sched.h", "signal.h", "unistd.h"}
+        "fcntl.h", "langinfo.h", "pthread.h", "sched.h", "signal.h", "unistd.h"}
 
 
 def is_intrinsics(target):
