@@ -17,6 +17,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "case_processes.h"
 #include "support/isa.h"
 #include "support/thread_executor.h"
 
@@ -456,7 +457,10 @@ Judgement run_procedure(const CaseFile& file, bool reference) {
     return run_unaligned_masks(file);
   if (file.cls == "property" && json.contains("base")) return run_batch_invariance(file);
   if (file.cls == "property") return run_thread_counts(file);
+  if (file.cls == "process" && file.id == "053") return run_fork();
+  if (file.cls == "process" && file.id == "054") return run_default_threads();
   if (file.cls == "process" && file.id == "055") return run_isa_choice();
+  if (file.cls == "memory" && file.id == "056") return run_memory(file);
   if (file.cls == "api" && file.id == "057") return run_mask_dtypes();
   throw std::runtime_error("class " + file.cls + " has no procedure for this case");
 }

@@ -181,6 +181,14 @@ TEST(laws, every_head_dim_agrees_with_the_definition) {
                                      static_cast<std::uint64_t>(700 + dim));
       ASSERT_TRUE(agrees(p, run(p)));
     }
+    for (std::int64_t dim : {320, 511, 512, 777, 1000, 1023, 1024}) {
+      const Problem p = make_problem({1, 2, 1, 5, 133, dim, 1025 - dim}, dtype,
+                                     static_cast<std::uint64_t>(700 + dim));
+      ASSERT_TRUE(agrees(p, run(p)));
+      const Problem wide = make_problem({1, 2, 1, 3, 70, 1025 - dim, dim}, dtype,
+                                        static_cast<std::uint64_t>(701 + dim));
+      ASSERT_TRUE(agrees(wide, run(wide)));
+    }
   });
 }
 

@@ -15,18 +15,18 @@
 
 namespace poise::test {
 
-// Seconds until a child that hangs is killed; a call of these tests takes milliseconds.
+// Seconds until a child that hangs is killed; the calls of most tests take milliseconds.
 inline constexpr unsigned kChildSeconds = 60;
 
 template <class Body>
-std::string in_forked_child(const Body& body) {
+std::string in_forked_child(const Body& body, unsigned seconds = kChildSeconds) {
   std::array<int, 2> pipe_ends{};
   if (pipe(pipe_ends.data()) != 0) return "no pipe";
   std::fflush(nullptr);  // or the child prints what the parent has buffered
   const pid_t child = fork();
   if (child < 0) return "no child";
   if (child == 0) {
-    alarm(kChildSeconds);
+    alarm(seconds);
     const std::string broken = body();
     // A message longer than a pipe holds would wait for a reader that waits for the end.
     if (!broken.empty() &&
