@@ -1,8 +1,8 @@
 // Cases that are not one run and one comparison: each is carried out as its file describes.
 //
-// In: a case file of class error, empty, merge, sweep, isolation, property, virtual_stride, process,
-// memory or api. Out: a Judgement whose worst is 0 when everything held and infinity otherwise, or
-// the ratio where the case names a tolerance. Runs on the instruction set that is active.
+// In: a case file of class error, empty, merge, sweep, isolation, property, virtual_stride, api,
+// process or memory. Out: a Judgement whose worst is 0 when everything held and infinity otherwise,
+// or the ratio where the case names a tolerance. Runs on the instruction set that is active.
 #pragma once
 
 #include "support/case_file.h"

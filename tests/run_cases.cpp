@@ -2,8 +2,8 @@
 //
 // In: files in the schema of tests/cases/README.md (default: the project's own). Out: one line per
 // case and engine (the definition, then each instruction set) with the largest error over its
-// tolerance, then "N passed, N failed", counted in those lines. Exit 0 if none failed, 1 if one did,
-// 2 on bad usage. Backward expectations are not run: poise has no backward pass here.
+// tolerance, then "N passed, N failed", counted in those lines. Exit 0 if none failed, 1 if one
+// did, 2 on bad usage. Backward expectations are not run: poise has no backward pass here.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
