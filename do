@@ -2,7 +2,7 @@
 # The only script a newcomer needs. Installs what is missing (Debian and its relatives), builds, runs.
 #
 #   ./do report [options]   health report of the recorded model: table here, pictures in report.html
-#   ./do test [--all]       every test; --all adds sanitizers, clang, NEON, fuzzers, sweeps, the install
+#   ./do test [--all]       every test; --all adds sanitizers, clang, NEON, fuzzers, sweeps, counts
 #   ./do bench [options]    speed of this machine in percent of its limit
 #   ./do build              the library and the command, in build/release
 #   ./do format             clang-format on every source file
@@ -42,6 +42,7 @@ command_of() {
     clang-tidy) echo clang-tidy ;;
     g++-aarch64-linux-gnu) echo aarch64-linux-gnu-g++ ;;
     qemu-user) echo qemu-aarch64 ;;
+    valgrind) echo valgrind ;;
   esac
 }
 
@@ -155,18 +156,27 @@ run_ctest() {
   if [ -f "$results" ]; then count_junit "$results"; else failures=$((failures + 1)); fi
 }
 
-# One step that is a test by itself: step NAME COMMAND...
+# One step that is a test by itself: step NAME COMMAND... Exit code 77 means skipped, and the last
+# line that the command printed says why.
 step() {
-  local name=$1
+  local name=$1 code=0
   shift
-  if quietly "$@"; then
-    say "passed: $name"
-    passed=$((passed + 1))
-  else
-    tail -n 40 "$kLog" >&2
-    say "FAILED: $name"
-    failures=$((failures + 1))
-  fi
+  quietly "$@" || code=$?
+  case $code in
+    0)
+      say "passed: $name"
+      passed=$((passed + 1))
+      ;;
+    77)
+      say "skipped: $name ($(tail -n 1 "$kLog"))"
+      skipped=$((skipped + 1))
+      ;;
+    *)
+      tail -n 40 "$kLog" >&2
+      say "FAILED: $name"
+      failures=$((failures + 1))
+      ;;
+  esac
 }
 
 # Unpacks the arm64 packages that build/neon links into build/neon-packages. They are not installed:
@@ -236,6 +246,13 @@ run_tests() {
     return
   fi
   run_ctest dev
+
+  # Not in the plain run: it takes valgrind and a release build, which the tests do without.
+  say "instruction counts (build/release)"
+  need valgrind
+  build release poise_one_call -DPOISE_BUILD_BENCH=ON
+  step "instruction counts are at most 3 % above bench/callgrind/baseline.json" \
+    python3 bench/callgrind/count.py build/release/bench/poise_one_call
 
   say "address and undefined-behaviour sanitizers (build/asan)"
   build asan all

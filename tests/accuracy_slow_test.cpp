@@ -4,30 +4,32 @@
 // ctest-labels: slow per_isa
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+
 #include "support/accuracy.h"
 
 namespace poise::test {
 namespace {
 
-constexpr std::int64_t kLens[] = {16, 64, 256, 1024, 4096, 16384};
+using Sizes = std::tuple<DType, std::int64_t>;
 
-TEST(accuracy_slow, f32_errors_are_those_of_the_plain_computation_at_most) {
-  for (std::int64_t len : kLens) check_accuracy(DType::f32, len, kSpreads);
+class accuracy_slow : public testing::TestWithParam<Sizes> {};
+
+TEST_P(accuracy_slow, errors_are_those_of_the_plain_computation_at_most) {
+  check_accuracy(std::get<0>(GetParam()), std::get<1>(GetParam()), kSpreads);
 }
 
-TEST(accuracy_slow, f64_errors_are_those_of_the_plain_computation_at_most) {
-  for (std::int64_t len : kLens) check_accuracy(DType::f64, len, kSpreads);
-}
+INSTANTIATE_TEST_SUITE_P(of, accuracy_slow,
+                         testing::Combine(testing::Values(DType::f32, DType::f64, DType::f16,
+                                                          DType::bf16),
+                                          testing::Values(16, 64, 256, 1024, 4096, 16384)),
+                         [](const testing::TestParamInfo<Sizes>& sizes) {
+                           return name(std::get<0>(sizes.param)) +
+                                  ("_" + std::to_string(std::get<1>(sizes.param)));
+                         });
 
-TEST(accuracy_slow, f16_errors_are_those_of_the_plain_computation_at_most) {
-  for (std::int64_t len : kLens) check_accuracy(DType::f16, len, kSpreads);
-}
-
-TEST(accuracy_slow, bf16_errors_are_those_of_the_plain_computation_at_most) {
-  for (std::int64_t len : kLens) check_accuracy(DType::bf16, len, kSpreads);
-}
-
-TEST(accuracy_slow, exp2_is_within_2_ulp_over_its_whole_range) { check_exp_over_floats(1); }
+TEST(accuracy_exp_slow, exp2_is_within_2_ulp_over_its_whole_range) { check_exp_over_floats(1); }
 
 }  // namespace
 }  // namespace poise::test
