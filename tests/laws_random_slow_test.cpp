@@ -31,6 +31,18 @@ TEST(laws_random_slow, decode_step_equals_last_forward_row) {
   check_law(broken_by_decode, kAnyRows, kCases, kNewSeed);
 }
 
+TEST(laws_random_slow, any_kv_split_then_merge_equals_the_whole) {
+  check_law(broken_by_splits, {.q_lengths = false}, kCases, kNewSeed);
+}
+
+TEST(laws_random_slow, strides_change_no_bit_and_no_byte_beside_a_tensor_is_touched) {
+  check_law(broken_by_layout, {}, kCases, kNewSeed);
+}
+
+TEST(laws_random_slow, a_nonfinite_number_reaches_only_the_rows_that_see_it) {
+  check_law(broken_by_strangers, {.poison = false}, kCases, kNewSeed);
+}
+
 TEST(laws_random_slow, few_query_rows_agree_with_the_definition) {
   check_law(broken_by_definition, {.poison = false}, kCases / 4, kNewSeed);
 }

@@ -28,6 +28,18 @@ TEST(laws_random, decode_step_equals_last_forward_row) {
   check_law(broken_by_decode, kAnyRows, 16, 15);
 }
 
+TEST(laws_random, any_kv_split_then_merge_equals_the_whole) {
+  check_law(broken_by_splits, {.q_lengths = false}, 12, 18);
+}
+
+TEST(laws_random, strides_change_no_bit_and_no_byte_beside_a_tensor_is_touched) {
+  check_law(broken_by_layout, {.max_q_len = 40, .max_kv_len = 1200}, 12, 19);
+}
+
+TEST(laws_random, a_nonfinite_number_reaches_only_the_rows_that_see_it) {
+  check_law(broken_by_strangers, {.max_q_len = 40, .max_kv_len = 1200, .poison = false}, 12, 20);
+}
+
 TEST(laws_random, few_query_rows_agree_with_the_definition) {
   check_law(broken_by_definition, {.max_q_len = 16, .max_kv_len = 1200, .poison = false}, 8, 16);
 }

@@ -10,9 +10,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
+#include <limits>
 #include <sstream>
 
 #include "support/bounds.h"
+#include "support/child_process.h"
 #include "support/isa.h"
 #include "support/shuffled_executor.h"
 #include "support/slices.h"
@@ -21,6 +23,8 @@
 namespace poise::test {
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr int kEvery[] = {1, 2, 8};
 constexpr int kMostRows = 80;  // of one kv head in a chunk
 
@@ -148,6 +152,85 @@ std::string broken_by_chunks(const Draw& draw) {
 std::string broken_by_decode(const Draw& draw) {
   const Problem p = problem_of(draw);
   return chunk_difference(p, run(p), draw.q_len - 1, 1);
+}
+
+std::string broken_by_splits(const Draw& draw) {
+  Problem p = problem_of(draw);
+  p.sinks = TensorBuffer();  // a sink joins once, at the end, and states carry none
+  const Outputs whole = run(p);
+  Outputs joined = run(key_part(p, 0, std::min(kSplit, p.shape.kv_len)));
+  if (joined.error) return joined.error.message();
+  const State state{joined.row_max.view(), joined.row_sum.view(), joined.accumulator.view()};
+  for (std::int64_t begin = kSplit; begin < p.shape.kv_len; begin += kSplit) {
+    const Outputs part = run(key_part(p, begin, std::min(kSplit, p.shape.kv_len - begin)));
+    if (part.error) return part.error.message();
+    if (const Error error =
+            merge(state, {part.row_max.view(), part.row_sum.view(), part.accumulator.view()}))
+      return error.message();
+  }
+  if (const Error error = finish(state, joined.out.view(), joined.lse.view()))
+    return error.message();
+  joined.lse_without_sink = joined.max_score = TensorBuffer();  // merge() does not touch them
+  return difference(whole, joined, "merged splits");
+}
+
+std::string broken_by_layout(const Draw& draw) {
+  const Problem p = problem_of(draw);
+  const bool pairs = draw.way % 4 == 0;
+  const StatsRequest full{.level = StatsLevel::full};
+  const Outputs expected = run(p, {.pairs = pairs, .stats = full});
+  return in_forked_child([&]() -> std::string {
+    for (Placement placement : {Placement::before_guard, Placement::after_guard}) {
+      const Layout layout = kLayouts[static_cast<std::size_t>(draw.way) % std::size(kLayouts)];
+      Problem other = p;
+      for (TensorBuffer* tensor : other.tensors()) *tensor = tensor->copied(layout, placement);
+      const Outputs o =
+          run(other, {.pairs = pairs, .stats = full, .layout = layout, .placement = placement});
+      const std::string when = std::string("layout ") + name(layout);
+      const std::string found = difference(expected, o, when);
+      if (!found.empty()) return found;
+      if (to_json(expected.stats) != to_json(o.stats)) return when + ": statistics differ";
+      for (const auto& [label, tensor] : o.tensors())
+        if (tensor->given() && !tensor->gaps_untouched()) return when + ": wrote outside " + label;
+    }
+    return {};
+  });
+}
+
+std::string broken_by_strangers(const Draw& draw) {
+  const Problem clean = problem_of(draw);
+  const Shape& s = clean.shape;
+  Rng rng(static_cast<std::uint64_t>(draw.seed) + 2);
+  const std::int64_t b = rng.integer(0, s.batch - 1), h = rng.integer(0, s.q_heads - 1),
+                     i = rng.integer(0, s.q_len - 1), j = rng.integer(0, s.kv_len - 1),
+                     kv_head = h / draw.group;
+  Problem bad = clean;
+  const double strange = rng.pick({kNaN, kInfinity, -kInfinity});
+  auto spoil = [&](TensorBuffer& tensor, std::int64_t head, std::int64_t row) {
+    tensor = tensor.copied(Layout::contiguous);
+    tensor.set(tensor.index({b, head, row, rng.integer(0, tensor.extent(3) - 1)}), strange);
+  };
+  if (draw.way % 2 == 0) spoil(bad.query, h, i);
+  if (draw.way % 3 != 0) spoil(bad.key, kv_head, j);
+  if (draw.way % 5 != 0) spoil(bad.value, kv_head, j);
+
+  Outputs before = run(clean), after = run(bad);
+  const ReferenceResult<double> r = reference_of<double>(clean);
+  // Rows that see a stranger may say anything.
+  for (std::int64_t head = kv_head * draw.group; head < (kv_head + 1) * draw.group; ++head)
+    for (std::int64_t row = 0; row < s.q_len; ++row) {
+      const std::int64_t at = r.row_index(b, head, row);
+      const bool sees = r.logits[static_cast<std::size_t>(at * s.kv_len + j)] > -kInfinity;
+      if (!sees && !(head == h && row == i)) continue;
+      for (const Outputs* o : {&before, &after})
+        for (const auto& [label, tensor] : o->tensors())
+          if (tensor->given() && tensor->count() > 0) {
+            TensorBuffer rows = *tensor;  // a view of the same elements
+            const std::int64_t width = rows.count() / (s.batch * s.q_heads * s.q_len);
+            for (std::int64_t c = 0; c < width; ++c) rows.set(at * width + c, 0);
+          }
+    }
+  return difference(before, after, "beside a stranger");
 }
 
 std::string broken_by_definition(const Draw& draw) {

@@ -21,6 +21,13 @@ std::string broken_by_batch(const Draw& draw);
 std::string broken_by_chunks(const Draw& draw);
 // The last query row alone, which is a decode step.
 std::string broken_by_decode(const Draw& draw);
+// Parts of whole splits, whose states merge in ascending order.
+std::string broken_by_splits(const Draw& draw);
+// Other strides, and a page without access rights beside every tensor; nothing between the elements
+// of an output is written. Runs in a child, so that a fault is a failure that shrinks.
+std::string broken_by_layout(const Draw& draw);
+// NaN and infinity in one query row, one key and its value: rows that do not see them.
+std::string broken_by_strangers(const Draw& draw);
 // Not about bits, but what they are worth: few query rows against the definition, and statistics of
 // single rows merged against those of the whole.
 std::string broken_by_definition(const Draw& draw);
