@@ -11,7 +11,9 @@ namespace poise {
 // life of the process. slots() may be fewer: no more than oneTBB runs at once, which is the
 // machine's cores or the host's tbb::global_control. Indices are handed out in ascending order.
 // Thread-safe; concurrent and nested calls share the arena. threads <= 1, or a failed allocation,
-// gives serial_executor().
+// gives serial_executor(). A forked child runs on threads of its own, started per call; one forked
+// while other threads were inside oneTBB calls safely but should leave through _exit(), since at
+// exit() the finaliser of oneTBB's library may wait for a thread that the fork left behind.
 Executor& tbb_executor(int threads);
 
 // How many tasks a call with these options may run at once: the slots of the host's executor, else

@@ -82,7 +82,8 @@ Judgement run_fork() {
   std::thread caller([&] {
     while (!stop) static_cast<void>(run(p, wish));
   });
-  for (int n = 0; n < 20 && broken.empty(); ++n) broken = in_forked_child(call_again);
+  for (int n = 0; n < 20 && broken.empty(); ++n)
+    broken = in_forked_child(call_again, kChildSeconds, Leaving::at_once);
   stop = true;
   caller.join();
   return verdict_of(broken);

@@ -1,7 +1,8 @@
 // A piece of a test in a forked child: what Python's DataLoader workers do to a library.
 //
 // In: a body that says what did not hold, in words. Out: those words, or why the child did not end
-// by itself. The child leaves through exit(), so that handlers and static objects see their end.
+// by itself. The child leaves through exit(), so that handlers and static objects see their end, or
+// at once through _exit(), as the workers of Python's multiprocessing do.
 #pragma once
 
 #include <sys/wait.h>
@@ -18,8 +19,11 @@ namespace poise::test {
 // Seconds until a child that hangs is killed; the calls of most tests take milliseconds.
 inline constexpr unsigned kChildSeconds = 60;
 
+enum class Leaving { by_exit, at_once };
+
 template <class Body>
-std::string in_forked_child(const Body& body, unsigned seconds = kChildSeconds) {
+std::string in_forked_child(const Body& body, unsigned seconds = kChildSeconds,
+                            Leaving leaving = Leaving::by_exit) {
   std::array<int, 2> pipe_ends{};
   if (pipe(pipe_ends.data()) != 0) return "no pipe";
   std::fflush(nullptr);  // or the child prints what the parent has buffered
@@ -32,6 +36,7 @@ std::string in_forked_child(const Body& body, unsigned seconds = kChildSeconds) 
     if (!broken.empty() &&
         write(pipe_ends[1], broken.data(), std::min<std::size_t>(broken.size(), 4096)) < 0)
       std::abort();
+    if (leaving == Leaving::at_once) _exit(EXIT_SUCCESS);
     std::exit(EXIT_SUCCESS);
   }
   close(pipe_ends[1]);
