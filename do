@@ -4,12 +4,13 @@
 #   ./do report [options]   health report of the recorded model: table here, pictures in report.html
 #   ./do test [--all]       every test; --all adds sanitizers, clang, NEON, fuzzers, sweeps, counts
 #   ./do bench [options]    speed of this machine in percent of its limit
+#   ./do peers [options]    poise and other engines timed in one run (bench/peers)
 #   ./do build              the library and the command, in build/release
 #   ./do format             clang-format on every source file
 #   ./do lint               include law, file rules, clang-tidy
 #
-# Must not happen here: downloads other than through apt-get, anything written outside build/ except
-# report.html.
+# Must not happen here: downloads other than through apt-get (and pip, for what ./do peers compares
+# with), anything written outside build/ except report.html.
 set -euo pipefail
 readonly kCaller=$PWD
 cd "$(dirname "$0")"
@@ -36,6 +37,7 @@ command_of() {
     g++) echo g++ ;;
     cmake) echo cmake ;;
     ninja-build) echo ninja ;;
+    pkg-config) echo pkg-config ;;
     python3) echo python3 ;;
     clang) echo clang++ ;;
     clang-format) echo clang-format ;;
@@ -275,10 +277,32 @@ run_tests() {
   summary
 }
 
+# ---- peers ---------------------------------------------------------------------------------------
+# The engines poise is compared with, in an environment of their own that follows the pinned versions.
+install_peers() {
+  local wanted=bench/peers/requirements.txt environment=build/peers/venv
+  cmp -s "$wanted" "$environment/installed.txt" && return 0
+  say "installing the peers from PyPI into $environment (gigabytes where torch brings CUDA)"
+  mkdir -p build/peers
+  quietly python3 -m venv --clear "$environment" &&
+    quietly "$environment/bin/pip" install -r "$wanted" || failed "installing the peers failed"
+  cp "$wanted" "$environment/installed.txt"
+}
+
+run_peers() {
+  local root=$PWD
+  # shellcheck disable=SC2086  # a list of words
+  need $kBuildPackages libopenblas-dev pkg-config python3 python3-venv
+  install_peers
+  build release peers_workers -DPOISE_BUILD_BENCH=ON
+  (cd "$kCaller" && exec "$root/build/peers/venv/bin/python" "$root/bench/peers/run.py" \
+    --workers "$root/build/release/bench/peers" --work "$root/build/peers" "$@")
+}
+
 # ---- verbs ---------------------------------------------------------------------------------------
 usage() {
   [ $# -eq 0 ] || say "./do: $*"
-  sed -n '4,9s/^# *//p' "$0" >&2
+  sed -n '4,10s/^# *//p' "$0" >&2
   exit 2
 }
 
@@ -307,6 +331,7 @@ case $verb in
     build release poise_bench -DPOISE_BUILD_BENCH=ON
     for_caller bench/poise_bench "$@"
     ;;
+  peers) run_peers "$@" ;;
   build)
     # shellcheck disable=SC2086  # a list of words
     need $kBuildPackages
