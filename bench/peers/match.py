@@ -5,6 +5,7 @@ contestant with what ran, its error, its times and its ratio to poise, or the re
 Must not happen here: a time of a contestant whose output has not passed.
 """
 
+import dataclasses
 import statistics
 
 import problem
@@ -18,11 +19,19 @@ _MOST_REPEATS = 20000
 _LONG_SECONDS = 0.2
 # A contestant this many times slower than the fastest runs in every third round only: its place in
 # the table is settled, and the time is better spent on the others.
-_SLOW_FACTOR = 6
+_SLOW_FACTOR = 4
 _SLOW_EVERY = 3
-_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 40
+_MOST_ROUNDS = 40
 _LOAD_SECONDS = 240  # includes compiling
 _CALL_SECONDS = 120
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How long the rounds of a shape may take, and how many there are at least."""
+
+    seconds: float
+    fewest_rounds: int
 
 
 class Entry:
@@ -63,13 +72,13 @@ def _enter(entry, shape, inputs, expected, threads, answer_path):
     if entry.record["error"] > bound:
         return (f"wrong: off by {entry.record['error']:.1e} of the largest value, "
                 f"{bound:.0e} allowed")
-    entry.once = entry.ask(verb="time", repeats=1)["seconds"]
+    entry.once = answer["seconds"]
     if entry.repeats() > 1:  # a call after a pause says little: estimate from a turn
         entry.once = entry.ask(verb="time", repeats=entry.repeats())["seconds"]
     return None
 
 
-def _rounds(entries, budget_seconds):
+def _rounds(entries, effort):
     fastest = min(entry.once for entry in entries)
     slow = {entry.name for entry in entries[1:] if entry.once > _SLOW_FACTOR * fastest}
 
@@ -79,7 +88,7 @@ def _rounds(entries, budget_seconds):
         return share * once
 
     total = sum(map(cost, entries))
-    rounds = int(max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, budget_seconds / total)))
+    rounds = int(max(effort.fewest_rounds, min(_MOST_ROUNDS, effort.seconds / total)))
     for number in range(rounds):
         shift = number % len(entries)
         for entry in entries[shift:] + entries[:shift]:
@@ -91,7 +100,7 @@ def _rounds(entries, budget_seconds):
         entries = [entry for entry in entries if "refused" not in entry.record]
 
 
-def play(shape, inputs, expected, clients, threads, budget_seconds, answer_path):
+def play(shape, inputs, expected, clients, threads, effort, answer_path):
     """Runs one shape. clients {name: Client}, poise's first. Returns {name: record}."""
     entries = [Entry(name, client) for name, client in clients.items()]
     for entry in entries:
@@ -104,7 +113,7 @@ def play(shape, inputs, expected, clients, threads, budget_seconds, answer_path)
             entry.record["refused"] = reason
     running = [entry for entry in entries if "refused" not in entry.record]
     if running:
-        _rounds(running, budget_seconds)
+        _rounds(running, effort)
     poise = entries[0].seconds
     for entry in running:
         if "refused" in entry.record:

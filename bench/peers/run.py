@@ -10,6 +10,7 @@ Must not happen here: a shape or contestant that disappears without a reason in 
 """
 
 import argparse
+import dataclasses
 import datetime
 import json
 import os
@@ -28,8 +29,9 @@ import table
 from shapes import SHAPES
 
 _HELLO_SECONDS = 120
-# Seconds of rounds per shape and thread count.
-_BUDGET, _QUICK_BUDGET = 7.0, 1.0
+# Rounds per shape and thread count.
+_EFFORT = match.Effort(seconds=7, fewest_rounds=4)
+_QUICK_EFFORT = match.Effort(seconds=0.5, fewest_rounds=2)
 
 
 def _arguments():
@@ -40,7 +42,8 @@ def _arguments():
     parser.add_argument("--quick", action="store_true", help="few rounds: does everything run?")
     parser.add_argument("--shapes", default="", help="regular expression on the shapes' names")
     parser.add_argument("--contestants", default="", help="regular expression; poise always runs")
-    parser.add_argument("--seconds", type=float, help=f"of rounds per shape (default {_BUDGET:g})")
+    parser.add_argument("--seconds", type=float,
+                        help=f"of rounds per shape (default {_EFFORT.seconds:g})")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/peers"),
                         help="folder for inputs, logs and caches")
     parser.add_argument("--output", type=pathlib.Path, help="results (default: in the work folder)")
@@ -107,7 +110,7 @@ class Field:
             client.close()
 
 
-def _run_threads(threads, cores, chosen, shapes, problems, budget, arguments):
+def _run_threads(threads, cores, chosen, shapes, problems, effort, arguments):
     """All shapes at one thread count. Returns the run's part of the results, and versions."""
     field = Field(chosen, arguments, threads, cores)
     try:
@@ -116,7 +119,7 @@ def _run_threads(threads, cores, chosen, shapes, problems, budget, arguments):
         run = {"threads": threads, "cores": cores, "shapes": {}}
         for shape in shapes:
             start = time.monotonic()
-            records = match.play(shape, *problems[shape.name], field.clients, threads, budget,
+            records = match.play(shape, *problems[shape.name], field.clients, threads, effort,
                                  arguments.work / "answer.bin")
             field.restart_dead(records)
             # In the order of the tables, the absent ones with their reason.
@@ -131,7 +134,9 @@ def _run_threads(threads, cores, chosen, shapes, problems, budget, arguments):
 
 def main():
     arguments = _arguments()
-    budget = arguments.seconds or (_QUICK_BUDGET if arguments.quick else _BUDGET)
+    effort = _QUICK_EFFORT if arguments.quick else _EFFORT
+    if arguments.seconds is not None:
+        effort = dataclasses.replace(effort, seconds=arguments.seconds)
     shapes = [shape for shape in SHAPES if re.search(arguments.shapes, shape.name)]
     chosen = [c for c in registry.CONTESTANTS
               if c.name == "poise" or re.search(arguments.contestants, c.name)]
@@ -140,7 +145,7 @@ def main():
     results = {
         "date": datetime.date.today().isoformat(), "command": _command(sys.argv[1:]),
         "machine": machine.describe(), "versions": {}, "bounds": problem.BOUNDS,
-        "seconds_per_shape": budget, "load_average": {"start": machine.load_average()},
+        "effort": dataclasses.asdict(effort), "load_average": {"start": machine.load_average()},
         "shapes": {shape.name: shape.__dict__ | {"title": shape.title()} for shape in shapes},
         "runs": []}
     started = time.monotonic()
@@ -151,7 +156,7 @@ def main():
     print(f"inputs and float64 answers: {time.monotonic() - started:.0f} s", file=sys.stderr)
     for threads in arguments.threads:
         # The last cores: the first one serves most interrupts.
-        run, versions = _run_threads(threads, cores[-threads:], chosen, shapes, problems, budget,
+        run, versions = _run_threads(threads, cores[-threads:], chosen, shapes, problems, effort,
                                      arguments)
         results["runs"].append(run)
         results["versions"] |= versions

@@ -146,13 +146,8 @@ class Server {
     if (const poise::Error error = contestant_.call()) throw Refusal(error.message());
   }
 
-  void require_problem() const {
-    if (!ready_) throw Refusal("no problem is loaded: send load first");
-  }
-
   Json check(const std::string& path) {
-    require_problem();
-    call();
+    Json answer = time(1);
     std::vector<float> widened;
     if (const poise::Error error = poise::io::widen(problem_.out, &widened))
       throw Refusal(error.message());
@@ -160,11 +155,11 @@ class Server {
     file.write(reinterpret_cast<const char*>(widened.data()),
                static_cast<std::streamsize>(widened.size() * sizeof(float)));
     if (!file.flush()) throw Refusal("output: cannot write " + path);
-    return Json::object();
+    return answer;
   }
 
   Json time(std::int64_t repeats) {
-    require_problem();
+    if (!ready_) throw Refusal("no problem is loaded: send load first");
     const auto start = std::chrono::steady_clock::now();
     for (std::int64_t i = 0; i < repeats; ++i) call();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;

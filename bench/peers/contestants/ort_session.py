@@ -34,8 +34,9 @@ def prepare(operator, domain, attributes, inputs, outputs, shape, threads, arran
             shared=()):
     """Builds the model and binds it.
 
-    inputs {name: (array, element type)}, "" for an input left out; outputs: names, the first is the
-    result. arrange(result) gives [B, Hq, Lq, D]. shared: (input, output) pairs in one buffer.
+    inputs: (name, array, element type) in the operator's order, None for one left out; outputs:
+    names, the first is the result. arrange(result) gives [B, Hq, Lq, D]. shared: (input, output)
+    pairs in one buffer.
     """
     named = [(f"left_out_{i}" if item is None else item[0], item) for i, item in enumerate(inputs)]
     node = helper.make_node(operator, [name if item else "" for name, item in named], outputs,
@@ -70,9 +71,13 @@ def prepare(operator, domain, attributes, inputs, outputs, shape, threads, arran
     def call():
         session.run_with_iobinding(binding)
 
+    # The first run makes the buffers of the results; from then on they are bound too.
+    call()
+    for name, value in zip(outputs, binding.get_outputs()):
+        binding.bind_ortvalue_output(name, value)
+
     def output():
         result = binding.get_outputs()[0].numpy()
         return np.ascontiguousarray(problem.widen(arrange(result)))
 
-    call()
     return protocol.Prepared(call, output, ran)
