@@ -30,7 +30,7 @@ from shapes import SHAPES
 
 _HELLO_SECONDS = 120
 # Rounds per shape and thread count.
-_EFFORT = match.Effort(seconds=7, fewest_rounds=4)
+_EFFORT = match.Effort(seconds=6, fewest_rounds=4)
 _QUICK_EFFORT = match.Effort(seconds=0.5, fewest_rounds=2)
 
 
