@@ -254,6 +254,20 @@ TEST(laws, fused_stats_do_not_depend_on_where_the_maximum_lies) {
   });
 }
 
+// More keys than the kernels count in one go (kernels/histogram.inl), and rows that fill no vector.
+TEST(laws, the_histogram_of_a_long_task_holds_every_score) {
+  for_each_isa_and_dtype([](DType dtype) {
+    const std::int64_t rows = 250, keys = 4500;
+    const Problem p = make_problem({1, 1, 1, rows, keys, 1, 1}, dtype, 806, 3.0);
+    const Outputs o = run(p, {.stats = kFull});
+    ASSERT_FALSE(o.error) << o.error.message();
+    const std::vector<ReferenceHead> heads =
+        reference_statistics(reference_of<double>(p), kFull, lanes_of(p.dtype));
+    expect_histogram(o.stats.heads[0].histogram, heads[0].sums.histogram, dtype);
+    EXPECT_GT(o.stats.heads[0].histogram.above, 0);
+  });
+}
+
 TEST(laws, sampled_rows_give_the_statistics_of_those_rows) {
   for_each_isa_and_dtype([](DType dtype) {
     StatsRequest request = kFull;

@@ -24,12 +24,19 @@ struct Simd<float> {
   static Vec load(const T* p) { return _mm256_load_ps(p); }
   static Vec load_any(const T* p) { return _mm256_loadu_ps(p); }
   static Vec load_first(const T* p, int64_t n) { return _mm256_maskload_ps(p, first_lanes(n)); }
+  // v where the byte of a bool mask is set, -inf elsewhere; reads n bytes.
+  static Vec hide_unseen(Vec v, const uint8_t* seen, int64_t n) {
+    uint64_t bytes = 0;
+    if (n == kLanes)
+      memcpy(&bytes, seen, kLanes);
+    else
+      for (int64_t i = 0; i < n; ++i) bytes |= uint64_t{seen[i]} << (8 * i);
+    const __m256i wide = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(bytes)));
+    const __m256i hidden = _mm256_cmpeq_epi32(wide, _mm256_setzero_si256());
+    return _mm256_blendv_ps(v, _mm256_set1_ps(-__builtin_inff()), _mm256_castsi256_ps(hidden));
+  }
   static void store(T* p, Vec v) { _mm256_store_ps(p, v); }
   static void store_any(T* p, Vec v) { _mm256_storeu_ps(p, v); }
-  // Truncated to integers that fit 32 bits; p holds kLanes, aligned to 64.
-  static void store_integers(int32_t* p, Vec v) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(p), _mm256_cvttps_epi32(v));
-  }
   static void store_first(T* p, Vec v, int64_t n) { _mm256_maskstore_ps(p, first_lanes(n), v); }
   static Vec set(T x) { return _mm256_set1_ps(x); }
   static Vec zero() { return _mm256_setzero_ps(); }
@@ -62,6 +69,32 @@ struct Simd<float> {
   static Vec scale_by_power(Vec p, Vec x) {
     const __m256i n = _mm256_cvttps_epi32(_mm256_floor_ps(x));
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(n, 23)));
+  }
+
+  // Sets of kBinsPerPart bits per lane, for counting (kernels/histogram.inl).
+  using Bits = __m256i;
+  using BitWord = uint32_t;
+  static constexpr int kBinsPerPart = 32;
+  static Mask rows_mask(int64_t n) { return _mm256_castsi256_ps(first_lanes(n)); }
+  static Bits no_bits() { return _mm256_setzero_si256(); }
+  static Bits join_bits(Bits a, Bits b) { return _mm256_or_si256(a, b); }
+  static Bits parity(Bits a, Bits b, Bits c) { return _mm256_xor_si256(_mm256_xor_si256(a, b), c); }
+  static Bits majority(Bits a, Bits b, Bits c) {
+    return _mm256_or_si256(_mm256_and_si256(a, b), _mm256_and_si256(c, _mm256_xor_si256(a, b)));
+  }
+  static void store_bits(BitWord* p, Bits bits) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(p), bits);
+  }
+  // v rounded down; what no int32 holds becomes a negative number.
+  static Bits floor_bits(Vec v) { return _mm256_cvttps_epi32(_mm256_floor_ps(v)); }
+  // 1 << (index - part * kBinsPerPart), none where that is outside the part.
+  static Bits one_bit(Bits index, int part) {
+    return _mm256_sllv_epi32(_mm256_set1_epi32(1),
+                             _mm256_sub_epi32(index, _mm256_set1_epi32(kBinsPerPart * part)));
+  }
+  // Whether an index joined into `seen` was negative or has a bit above those of `last`.
+  static bool beyond(Bits seen, int last) {
+    return !_mm256_testz_si256(seen, _mm256_set1_epi32(~last));
   }
 
   // The first n 16-bit elements, widened exactly; and back, rounded to nearest even. There is no
@@ -143,12 +176,22 @@ struct Simd<double> {
   }
   static Vec load(const T* p) { return _mm256_load_pd(p); }
   static Vec load_any(const T* p) { return _mm256_loadu_pd(p); }
+  // kLanes floats or doubles, aligned to their own vector.
+  static Vec load_widened(const float* p) { return _mm256_cvtps_pd(_mm_load_ps(p)); }
+  static Vec load_widened(const double* p) { return load(p); }
   static Vec load_first(const T* p, int64_t n) { return _mm256_maskload_pd(p, first_lanes(n)); }
+  static Vec hide_unseen(Vec v, const uint8_t* seen, int64_t n) {
+    uint64_t bytes = 0;
+    if (n == kLanes)
+      memcpy(&bytes, seen, kLanes);
+    else
+      for (int64_t i = 0; i < n; ++i) bytes |= uint64_t{seen[i]} << (8 * i);
+    const __m256i wide = _mm256_cvtepu8_epi64(_mm_cvtsi64_si128(static_cast<int64_t>(bytes)));
+    const __m256i hidden = _mm256_cmpeq_epi64(wide, _mm256_setzero_si256());
+    return _mm256_blendv_pd(v, _mm256_set1_pd(-__builtin_inf()), _mm256_castsi256_pd(hidden));
+  }
   static void store(T* p, Vec v) { _mm256_store_pd(p, v); }
   static void store_any(T* p, Vec v) { _mm256_storeu_pd(p, v); }
-  static void store_integers(int32_t* p, Vec v) {
-    _mm_store_si128(reinterpret_cast<__m128i*>(p), _mm256_cvttpd_epi32(v));
-  }
   static void store_first(T* p, Vec v, int64_t n) { _mm256_maskstore_pd(p, first_lanes(n), v); }
   static Vec set(T x) { return _mm256_set1_pd(x); }
   static Vec zero() { return _mm256_setzero_pd(); }
@@ -180,6 +223,30 @@ struct Simd<double> {
   static Vec scale_by_power(Vec p, Vec x) {
     const __m256i n = _mm256_cvtepi32_epi64(_mm256_cvttpd_epi32(_mm256_floor_pd(x)));
     return _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(p), _mm256_slli_epi64(n, 52)));
+  }
+
+  using Bits = __m256i;
+  using BitWord = uint64_t;
+  static constexpr int kBinsPerPart = 64;
+  static Mask rows_mask(int64_t n) { return _mm256_castsi256_pd(first_lanes(n)); }
+  static Bits no_bits() { return _mm256_setzero_si256(); }
+  static Bits join_bits(Bits a, Bits b) { return _mm256_or_si256(a, b); }
+  static Bits parity(Bits a, Bits b, Bits c) { return _mm256_xor_si256(_mm256_xor_si256(a, b), c); }
+  static Bits majority(Bits a, Bits b, Bits c) {
+    return _mm256_or_si256(_mm256_and_si256(a, b), _mm256_and_si256(c, _mm256_xor_si256(a, b)));
+  }
+  static void store_bits(BitWord* p, Bits bits) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(p), bits);
+  }
+  static Bits floor_bits(Vec v) {
+    return _mm256_cvtepi32_epi64(_mm256_cvttpd_epi32(_mm256_floor_pd(v)));
+  }
+  static Bits one_bit(Bits index, int part) {
+    return _mm256_sllv_epi64(_mm256_set1_epi64x(1),
+                             _mm256_sub_epi64(index, _mm256_set1_epi64x(kBinsPerPart * part)));
+  }
+  static bool beyond(Bits seen, int last) {
+    return !_mm256_testz_si256(seen, _mm256_set1_epi64x(~last));
   }
 
   static void transpose(Vec (&r)[kLanes]) {

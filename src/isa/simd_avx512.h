@@ -23,10 +23,14 @@ struct Simd<float> {
   static Vec load_first(const T* p, int64_t n) {
     return _mm512_maskz_loadu_ps(static_cast<Mask>((1u << n) - 1u), p);
   }
+  // v where the byte of a bool mask is set, -inf elsewhere; reads n bytes.
+  static Vec hide_unseen(Vec v, const uint8_t* seen, int64_t n) {
+    const __m128i bytes = _mm_maskz_loadu_epi8(static_cast<__mmask16>((1u << n) - 1u), seen);
+    return _mm512_mask_blend_ps(_mm_test_epi8_mask(bytes, bytes), _mm512_set1_ps(-__builtin_inff()),
+                                v);
+  }
   static void store(T* p, Vec v) { _mm512_store_ps(p, v); }
   static void store_any(T* p, Vec v) { _mm512_storeu_ps(p, v); }
-  // Truncated to integers that fit 32 bits; p holds kLanes, aligned to 64.
-  static void store_integers(int32_t* p, Vec v) { _mm512_store_si512(p, _mm512_cvttps_epi32(v)); }
   static void store_first(T* p, Vec v, int64_t n) {
     _mm512_mask_storeu_ps(p, static_cast<Mask>((1u << n) - 1u), v);
   }
@@ -62,6 +66,32 @@ struct Simd<float> {
   static Vec fraction(Vec x) { return _mm512_reduce_ps(x, 0x09); }
   // p * 2^floor(x), for p in [1, 2).
   static Vec scale_by_power(Vec p, Vec x) { return _mm512_scalef_ps(p, x); }
+
+  // Sets of kBinsPerPart bits per lane, for counting (kernels/histogram.inl).
+  using Bits = __m512i;
+  using BitWord = uint32_t;
+  static constexpr int kBinsPerPart = 32;
+  static Mask rows_mask(int64_t n) {
+    return static_cast<Mask>(n < kLanes ? (1u << n) - 1u : 0xffffu);
+  }
+  static Bits no_bits() { return _mm512_setzero_si512(); }
+  static Bits join_bits(Bits a, Bits b) { return _mm512_or_si512(a, b); }
+  static Bits parity(Bits a, Bits b, Bits c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
+  static Bits majority(Bits a, Bits b, Bits c) { return _mm512_ternarylogic_epi64(a, b, c, 0xe8); }
+  static void store_bits(BitWord* p, Bits bits) { _mm512_store_si512(p, bits); }
+  // v rounded down; what no int32 holds becomes a negative number.
+  static Bits floor_bits(Vec v) {
+    return _mm512_cvt_roundps_epi32(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  }
+  // 1 << (index - part * kBinsPerPart), none where that is outside the part.
+  static Bits one_bit(Bits index, int part) {
+    return _mm512_sllv_epi32(_mm512_set1_epi32(1),
+                             _mm512_sub_epi32(index, _mm512_set1_epi32(kBinsPerPart * part)));
+  }
+  // Whether an index joined into `seen` was negative or has a bit above those of `last`.
+  static bool beyond(Bits seen, int last) {
+    return _mm512_test_epi32_mask(seen, _mm512_set1_epi32(~last)) != 0;
+  }
 
   // The first n 16-bit elements, widened exactly; and back, rounded to nearest even.
   static Vec load_bf16(const uint16_t* p, int64_t n) {
@@ -134,14 +164,19 @@ struct Simd<double> {
 
   static Vec load(const T* p) { return _mm512_load_pd(p); }
   static Vec load_any(const T* p) { return _mm512_loadu_pd(p); }
+  // kLanes floats or doubles, aligned to their own vector.
+  static Vec load_widened(const float* p) { return _mm512_cvtps_pd(_mm256_load_ps(p)); }
+  static Vec load_widened(const double* p) { return load(p); }
   static Vec load_first(const T* p, int64_t n) {
     return _mm512_maskz_loadu_pd(static_cast<Mask>((1u << n) - 1u), p);
   }
+  static Vec hide_unseen(Vec v, const uint8_t* seen, int64_t n) {
+    const __m128i bytes = _mm_maskz_loadu_epi8(static_cast<__mmask16>((1u << n) - 1u), seen);
+    return _mm512_mask_blend_pd(static_cast<Mask>(_mm_test_epi8_mask(bytes, bytes)),
+                                _mm512_set1_pd(-__builtin_inf()), v);
+  }
   static void store(T* p, Vec v) { _mm512_store_pd(p, v); }
   static void store_any(T* p, Vec v) { _mm512_storeu_pd(p, v); }
-  static void store_integers(int32_t* p, Vec v) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(p), _mm512_cvttpd_epi32(v));
-  }
   static void store_first(T* p, Vec v, int64_t n) {
     _mm512_mask_storeu_pd(p, static_cast<Mask>((1u << n) - 1u), v);
   }
@@ -175,6 +210,31 @@ struct Simd<double> {
 
   static Vec fraction(Vec x) { return _mm512_reduce_pd(x, 0x09); }
   static Vec scale_by_power(Vec p, Vec x) { return _mm512_scalef_pd(p, x); }
+
+  using Bits = __m512i;
+  using BitWord = uint64_t;
+  static constexpr int kBinsPerPart = 64;
+  static Mask rows_mask(int64_t n) {
+    return static_cast<Mask>(n < kLanes ? (1u << n) - 1u : 0xffu);
+  }
+  static Bits no_bits() { return _mm512_setzero_si512(); }
+  static Bits join_bits(Bits a, Bits b) { return _mm512_or_si512(a, b); }
+  static Bits parity(Bits a, Bits b, Bits c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
+  static Bits majority(Bits a, Bits b, Bits c) { return _mm512_ternarylogic_epi64(a, b, c, 0xe8); }
+  static void store_bits(BitWord* p, Bits bits) { _mm512_store_si512(p, bits); }
+  // v rounded down; what no int64 holds becomes a negative number.
+  static Bits floor_bits(Vec v) {
+    return _mm512_cvt_roundpd_epi64(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  }
+  // 1 << (index - part * kBinsPerPart), none where that is outside the part.
+  static Bits one_bit(Bits index, int part) {
+    return _mm512_sllv_epi64(_mm512_set1_epi64(1),
+                             _mm512_sub_epi64(index, _mm512_set1_epi64(kBinsPerPart * part)));
+  }
+  // Whether an index joined into `seen` was negative or has a bit above those of `last`.
+  static bool beyond(Bits seen, int last) {
+    return _mm512_test_epi64_mask(seen, _mm512_set1_epi64(~last)) != 0;
+  }
 
   static void transpose(Vec (&r)[kLanes]) {
     Vec t[kLanes];

@@ -36,7 +36,14 @@ struct Simd<float> {
   static void store(T* p, Vec v) { vst1q_f32(p, v); }
   static void store_any(T* p, Vec v) { vst1q_f32(p, v); }
   // Truncated to integers that fit 32 bits; p holds kLanes, aligned to 64.
-  static void store_integers(int32_t* p, Vec v) { vst1q_s32(p, vcvtq_s32_f32(v)); }
+  // v where the byte of a bool mask is set, -inf elsewhere; reads n bytes.
+  static Vec hide_unseen(Vec v, const uint8_t* seen, int64_t n) {
+    alignas(16) T lanes[kLanes];
+    store(lanes, v);
+    for (int64_t i = 0; i < n; ++i)
+      if (seen[i] == 0) lanes[i] = -__builtin_inff();
+    return load(lanes);
+  }
   static void store_first(T* p, Vec v, int64_t n) {
     if (n >= kLanes) return vst1q_f32(p, v);
     if (n > 0) vst1q_lane_f32(p, v, 0);
@@ -105,6 +112,37 @@ struct Simd<float> {
   static Vec load_f16(const uint16_t* p, int64_t n) {
     return vcvt_f32_f16(vreinterpret_f16_u16(load_bits(p, n)));
   }
+  // Sets of kBinsPerPart bits per lane, for counting (kernels/histogram.inl).
+  using Bits = uint32x4_t;
+  using BitWord = uint32_t;
+  static constexpr int kBinsPerPart = 32;
+  static Mask rows_mask(int64_t n) {
+    const uint32x4_t lane = {0, 1, 2, 3};
+    return vcltq_u32(lane, vdupq_n_u32(n < 0 ? 0u : static_cast<uint32_t>(n)));
+  }
+  static Bits no_bits() { return vdupq_n_u32(0); }
+  static Bits join_bits(Bits a, Bits b) { return vorrq_u32(a, b); }
+  static Bits parity(Bits a, Bits b, Bits c) { return veorq_u32(veorq_u32(a, b), c); }
+  static Bits majority(Bits a, Bits b, Bits c) {
+    return vorrq_u32(vandq_u32(a, b), vandq_u32(c, veorq_u32(a, b)));
+  }
+  static void store_bits(BitWord* p, Bits bits) { vst1q_u32(p, bits); }
+  // v rounded down; what no int32 holds becomes negative or the largest one, NaN becomes negative.
+  static Bits floor_bits(Vec v) {
+    const int32x4_t at = vcvtmq_s32_f32(v);
+    return vbslq_u32(vceqq_f32(v, v), vreinterpretq_u32_s32(at), vdupq_n_u32(0xffffffffu));
+  }
+  // 1 << (index - part * kBinsPerPart), none where that is outside the part.
+  static Bits one_bit(Bits index, int part) {
+    const uint32x4_t at = vsubq_u32(index, vdupq_n_u32(static_cast<uint32_t>(kBinsPerPart * part)));
+    const uint32x4_t bit = vshlq_u32(vdupq_n_u32(1), vreinterpretq_s32_u32(at));
+    return vandq_u32(bit, vcltq_u32(at, vdupq_n_u32(kBinsPerPart)));
+  }
+  // Whether an index joined into `seen` was negative or has a bit above those of `last`.
+  static bool beyond(Bits seen, int last) {
+    return vmaxvq_u32(vandq_u32(seen, vdupq_n_u32(~static_cast<uint32_t>(last)))) != 0;
+  }
+
   // Pairs of bf16 from any address, and the first or second of each pair, widened.
   static Vec load_bf16_pairs(const void* p) {
     return vreinterpretq_f32_u8(vld1q_u8(static_cast<const uint8_t*>(p)));
@@ -156,7 +194,16 @@ struct Simd<double> {
   }
   static void store(T* p, Vec v) { vst1q_f64(p, v); }
   static void store_any(T* p, Vec v) { vst1q_f64(p, v); }
-  static void store_integers(int32_t* p, Vec v) { vst1_s32(p, vmovn_s64(vcvtq_s64_f64(v))); }
+  // kLanes floats or doubles.
+  static Vec load_widened(const float* p) { return vcvt_f64_f32(vld1_f32(p)); }
+  static Vec load_widened(const double* p) { return load(p); }
+  static Vec hide_unseen(Vec v, const uint8_t* seen, int64_t n) {
+    alignas(16) T lanes[kLanes];
+    store(lanes, v);
+    for (int64_t i = 0; i < n; ++i)
+      if (seen[i] == 0) lanes[i] = -__builtin_inf();
+    return load(lanes);
+  }
   static void store_first(T* p, Vec v, int64_t n) {
     if (n >= kLanes) return vst1q_f64(p, v);
     if (n > 0) vst1q_lane_f64(p, v, 0);
@@ -196,6 +243,38 @@ struct Simd<double> {
   static Vec scale_by_power(Vec p, Vec x) {
     const int64x2_t n = vcvtmq_s64_f64(x);
     return vreinterpretq_f64_s64(vaddq_s64(vreinterpretq_s64_f64(p), vshlq_n_s64(n, 52)));
+  }
+
+  // Sets of kBinsPerPart bits per lane, for counting (kernels/histogram.inl).
+  using Bits = uint64x2_t;
+  using BitWord = uint64_t;
+  static constexpr int kBinsPerPart = 64;
+  static Mask rows_mask(int64_t n) {
+    const uint64x2_t lane = {0, 1};
+    return vcltq_u64(lane, vdupq_n_u64(n < 0 ? uint64_t{0} : static_cast<uint64_t>(n)));
+  }
+  static Bits no_bits() { return vdupq_n_u64(0); }
+  static Bits join_bits(Bits a, Bits b) { return vorrq_u64(a, b); }
+  static Bits parity(Bits a, Bits b, Bits c) { return veorq_u64(veorq_u64(a, b), c); }
+  static Bits majority(Bits a, Bits b, Bits c) {
+    return vorrq_u64(vandq_u64(a, b), vandq_u64(c, veorq_u64(a, b)));
+  }
+  static void store_bits(BitWord* p, Bits bits) { vst1q_u64(p, bits); }
+  // v rounded down; what no int64 holds becomes negative or the largest one, NaN becomes negative.
+  static Bits floor_bits(Vec v) {
+    const int64x2_t at = vcvtmq_s64_f64(v);
+    return vbslq_u64(vceqq_f64(v, v), vreinterpretq_u64_s64(at), vdupq_n_u64(~uint64_t{0}));
+  }
+  // 1 << (index - part * kBinsPerPart), none where that is outside the part.
+  static Bits one_bit(Bits index, int part) {
+    const uint64x2_t at = vsubq_u64(index, vdupq_n_u64(static_cast<uint64_t>(kBinsPerPart * part)));
+    const uint64x2_t bit = vshlq_u64(vdupq_n_u64(1), vreinterpretq_s64_u64(at));
+    return vandq_u64(bit, vcltq_u64(at, vdupq_n_u64(kBinsPerPart)));
+  }
+  // Whether an index joined into `seen` was negative or has a bit above those of `last`.
+  static bool beyond(Bits seen, int last) {
+    const uint64x2_t over = vandq_u64(seen, vdupq_n_u64(~static_cast<uint64_t>(last)));
+    return (vgetq_lane_u64(over, 0) | vgetq_lane_u64(over, 1)) != 0;
   }
 
   static void transpose(Vec (&r)[kLanes]) {

@@ -15,11 +15,16 @@ struct Simd {
 
   static Vec load(const T* p) { return *p; }
   static Vec load_any(const T* p) { return *p; }
+  // A float or double as this type.
+  static Vec load_widened(const float* p) { return static_cast<T>(*p); }
+  static Vec load_widened(const double* p) { return static_cast<T>(*p); }
   static Vec load_first(const T* p, int64_t n) { return n > 0 ? *p : T(0); }
+  // v where the byte of a bool mask is set, -inf elsewhere; reads n bytes.
+  static Vec hide_unseen(Vec v, const uint8_t* seen, int64_t n) {
+    return n > 0 && *seen != 0 ? v : -static_cast<T>(__builtin_inf());
+  }
   static void store(T* p, Vec v) { *p = v; }
   static void store_any(T* p, Vec v) { *p = v; }
-  // Truncated to an integer that fits 32 bits.
-  static void store_integers(int32_t* p, Vec v) { *p = static_cast<int32_t>(v); }
   static void store_first(T* p, Vec v, int64_t n) {
     if (n > 0) *p = v;
   }
@@ -67,6 +72,26 @@ struct Simd {
     __builtin_memcpy(&p, &bits, sizeof p);
     return p;
   }
+
+  // A set of kBinsPerPart bits, for counting (kernels/histogram.inl).
+  using Bits = uint64_t;
+  using BitWord = uint64_t;
+  static constexpr int kBinsPerPart = 64;
+  static Mask rows_mask(int64_t n) { return n > 0; }
+  static Bits no_bits() { return 0; }
+  static Bits join_bits(Bits a, Bits b) { return a | b; }
+  static Bits parity(Bits a, Bits b, Bits c) { return a ^ b ^ c; }
+  static Bits majority(Bits a, Bits b, Bits c) { return (a & b) | (c & (a ^ b)); }
+  static void store_bits(BitWord* p, Bits bits) { *p = bits; }
+  // v rounded down; what is negative, beyond 2^31 or NaN becomes a negative number.
+  static Bits floor_bits(Vec v) {
+    const bool usable = v >= T(0) && v < T(2147483648.0);
+    return static_cast<Bits>(usable ? static_cast<int64_t>(v) : -1);
+  }
+  // 1 << index, none where that is outside the set.
+  static Bits one_bit(Bits index, int) { return index < 64 ? uint64_t{1} << index : 0; }
+  // Whether an index joined into `seen` was negative or has a bit above those of `last`.
+  static bool beyond(Bits seen, int last) { return (seen & ~static_cast<Bits>(last)) != 0; }
 
   // One 16-bit element, widened exactly; and back, rounded to nearest even.
   static Vec load_bf16(const uint16_t* p, int64_t n) { return n > 0 ? widen_bf16(*p) : 0; }

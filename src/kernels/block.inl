@@ -9,19 +9,16 @@
 
 namespace poise::POISE_NAMESPACE {
 
-// The row of weigh_keys' sums behind those that a tally keeps.
-inline constexpr int kLowest = kArgmax + 1;
-
 // What a block may hold besides keys that every row sees.
-//   none   every key is seen by every row; only a score that overflows can be -inf
+//   none   every key is seen by every row, and no score overflows
 //   masked some logits are -inf
 //   marked as masked, and an unseen key gets the weight -0, for value_block_isolated
 enum class Unseen : uint8_t { none, masked, marked };
 
 // Weighs keys [begin, end) of one vector: logits become weights in place, their sum is returned.
-// `sums` receives the tally of the block, one row of lanes per field up to kArgmax, and the lowest
-// logit. With kMoments, logits are plain scores seen by every row, and their moments about `shift`
-// are gathered too: one pass less over the block.
+// `sums` receives the tally of the block, one row of lanes per field up to kArgmax. With kMoments,
+// logits are plain scores seen by every row, and their moments about `shift` are gathered too: one
+// pass less over the block.
 template <class S, TallyLevel kLevel, Unseen kUnseen, bool kMoments>
 inline typename S::Vec weigh_keys(int64_t begin, int64_t end, typename S::Vec max,
                                   typename S::Vec shift, typename S::T* logits, typename S::T* sums,
@@ -33,7 +30,7 @@ inline typename S::Vec weigh_keys(int64_t begin, int64_t end, typename S::Vec ma
   constexpr bool kFull = kLevel >= TallyLevel::full;
   const Vec unseen = S::set(-Limits<T>::kInfinity);
   Vec total = S::zero();
-  Vec lower = S::zero(), rest = S::zero(), rest_t = S::zero(), rest_t2 = S::zero();
+  Vec rest = S::zero(), rest_t = S::zero(), rest_t2 = S::zero();
   Vec rest_e2 = S::zero(), rest_e3 = S::zero(), second = unseen;
   Vec argmax = S::set(static_cast<T>(kBlockKeys));
   Vec s1 = S::zero(), s2 = S::zero(), low = S::set(Limits<T>::kInfinity);
@@ -52,21 +49,24 @@ inline typename S::Vec weigh_keys(int64_t begin, int64_t end, typename S::Vec ma
       const Vec d = S::sub(s, shift);
       s1 = S::add(s1, d);
       s2 = S::fma(d, d, s2);
+      low = S::min(s, low);
     }
     if constexpr (kMaxLevel) {
       const typename S::Mask below = S::less(t, S::zero());
-      lower = S::add_where(below, lower, S::set(1));
       rest = S::add_where(below, rest, p);
       second = S::max_where(below, s, second);
-      low = S::min(s, low);
       if constexpr (kCore) {
         // t e^t is 0 at the maximum and long before -104; the clamp keeps -inf * 0 away.
-        const Vec near = S::max(t, S::set(-104));
-        rest_t = S::fma(near, p, rest_t);
-        rest_e2 = S::fma_where(below, p, p, rest_e2);
-        if constexpr (kFull) {
-          rest_t2 = S::fma(S::mul(near, p), near, rest_t2);
-          rest_e3 = S::fma_where(below, S::mul(p, p), p, rest_e3);
+        const Vec near = kUnseen == Unseen::none ? t : S::max(t, S::set(-104));
+        if constexpr (!kFull) {
+          rest_t = S::fma(near, p, rest_t);
+          rest_e2 = S::fma_where(below, p, p, rest_e2);
+        } else {
+          const Vec tp = S::mul(near, p), p2 = S::mul(p, p);
+          rest_t = S::add(rest_t, tp);
+          rest_t2 = S::fma(tp, near, rest_t2);
+          rest_e2 = S::add_where(below, rest_e2, p2);
+          rest_e3 = S::fma_where(below, p2, p, rest_e3);
           argmax = S::select(below, argmax, S::min(S::set(static_cast<T>(j)), argmax));
         }
       }
@@ -74,7 +74,10 @@ inline typename S::Vec weigh_keys(int64_t begin, int64_t end, typename S::Vec ma
   }
   if constexpr (kMaxLevel) {
     constexpr int W = S::kLanes;
-    S::store(sums + kOnes * W, S::sub(S::set(static_cast<T>(end - begin)), lower));
+    // Keys at the maximum weigh 1 each, so their number is what the others leave of the total:
+    // exact, since rounding errors of 128 weights stay far below 1/2. NaN where a logit was.
+    const Vec ones = S::add(S::sub(total, rest), S::set(static_cast<T>(0.5)));
+    S::store(sums + kOnes * W, S::sub(ones, S::fraction(ones)));
     S::store(sums + kRest * W, rest);
     S::store(sums + kRestT * W, rest_t);
     S::store(sums + kRestT2 * W, rest_t2);
@@ -82,7 +85,6 @@ inline typename S::Vec weigh_keys(int64_t begin, int64_t end, typename S::Vec ma
     S::store(sums + kRestE3 * W, rest_e3);
     S::store(sums + kSecond * W, second);
     S::store(sums + kArgmax * W, argmax);
-    S::store(sums + kLowest * W, low);
   }
   // The largest score is the softmax state's; a tally reads it there.
   if constexpr (kMoments) store_moments<S>(moments, shift, s1, s2, low, unseen);
@@ -136,16 +138,23 @@ inline typename S::Vec weigh(const WeighJob<S>& job, typename S::T* logits, type
   return weigh_at<S, TallyLevel::full>(job, logits, sums, moments);
 }
 
-// The tally of one vector over one block, gathered while the block is processed.
+// The tally of one vector over one block, gathered while the block is processed: one row of lanes
+// per field.
 template <class S>
 struct BlockTally {
   using T = typename S::T;
   static constexpr int W = S::kLanes;
-  alignas(64) T sums[(kLowest + 1) * W];
-  alignas(64) T score_moments[5 * W];
-  alignas(64) T logit_moments[5 * W];
-  alignas(64) T visible[W];
-  alignas(64) T stand_ins[W];
+  alignas(64) T fields[kTallyFields * W];
+  int64_t key;  // first of the block
+  T* of(int field) { return fields + field * W; }
+  // As TallyLanes reads a tally's.
+  Simd<double>::Vec operator()(int field, int lane) const {
+    using D = Simd<double>;
+    const D::Vec x = D::load_widened(fields + field * W + lane);
+    if (field != kArgmax) return x;
+    return D::select(D::less(x, D::set(double(kBlockKeys))),
+                     D::add(x, D::set(static_cast<double>(key))), D::set(kNoKey));
+  }
 };
 
 // Counts visible keys whose finite bias stands in for -inf; `keys.values` are logits.
@@ -163,62 +172,24 @@ inline typename S::Vec count_stand_ins(const MomentKeys<S>& keys) {
   return count;
 }
 
-// A plain block in which scores overflowed to -inf: such keys count as masked, which the fused pass
-// cannot know. The scores are computed once more, into `again`, and the moments taken of those that
-// count. Returns the visible keys of each lane. Rare, so its cost does not matter.
-template <class S>
-inline typename S::Vec recount_overflow(const ForwardTask& task, const MomentKeys<S>& keys,
-                                        const typename S::T* query, const typename S::T* scale,
-                                        const BlockRows<S>& key_rows, bool moments,
-                                        const double* part, typename S::T* again,
-                                        typename S::T* out) {
-  using Vec = typename S::Vec;
-  const int64_t lane = keys.vector * S::kLanes;
-  Vec unused[S::kTileVectors];
-  score_block<S, false>(query + lane, key_rows.data, key_rows.stride, task.head_dim, scale + lane,
-                        keys.begin, keys.end, 1, &keys.begin, &keys.end, again + lane, unused);
-  MomentKeys<S> counted = keys;
-  counted.values = again + lane;
-  if (moments) block_moments<S>(counted, part, kScoreMoments, out);
-  Vec visible = S::zero();
-  for (int64_t j = keys.begin; j < keys.end; ++j)
-    visible =
-        S::add_where(counted_lanes<S, true>(counted, j, S::load(counted.values + j * kQueries<S>)),
-                     visible, S::set(1));
-  return visible;
+// The largest scale, in size, of the task's heads.
+POISE_INLINE double largest_scale(const ForwardTask& task) {
+  double largest = 0;
+  for (int64_t h = 0; h < task.heads; ++h) {
+    const double size = task.numbers[h].scale < 0 ? -task.numbers[h].scale : task.numbers[h].scale;
+    largest = size > largest ? size : largest;
+  }
+  return largest;
 }
 
-// Adds what one vector gathered to the split's tally, whose maximum moves from old_max to new_max.
-template <class S>
-inline void tally_block(const BlockTally<S>& block, TallyLevel level, bool with_logits, int64_t key,
-                        const typename S::T* old_max, const typename S::T* new_max,
-                        const typename S::T* alpha, double* __restrict scratch, double* part) {
-  constexpr int Q = kQueries<S>, W = S::kLanes;
-  const auto widen = [&](const typename S::T* from, int field) {
-    for (int i = 0; i < W; ++i) scratch[field * Q + i] = static_cast<double>(from[i]);
-  };
-  widen(block.sums + kOnes * W, kOnes);
-  widen(block.sums + kRest * W, kRest);
-  widen(block.sums + kSecond * W, kSecond);
-  widen(block.visible, kVisible);
-  widen(block.stand_ins, kStandIns);
-  if (level == TallyLevel::full) {
-    widen(block.sums + kRestT2 * W, kRestT2);
-    widen(block.sums + kRestE3 * W, kRestE3);
-    for (int i = 0; i < W; ++i) {
-      const double at = static_cast<double>(block.sums[kArgmax * W + i]);
-      scratch[kArgmax * Q + i] = at < double(kBlockKeys) ? at + static_cast<double>(key) : kNoKey;
-    }
-  }
-  if (level >= TallyLevel::core) {
-    widen(block.sums + kRestT * W, kRestT);
-    widen(block.sums + kRestE2 * W, kRestE2);
-    for (int f = 0; f < 5; ++f) widen(block.score_moments + f * W, kScoreMoments + f);
-    if (with_logits)
-      for (int f = 0; f < 5; ++f) widen(block.logit_moments + f * W, kLogitMoments + f);
-  }
-  raise_max<S>(level, part, old_max, new_max, alpha);
-  add_tally<S>(level, with_logits, part, scratch);
+// Whether a score may leave the range of T, its sums on the way included: |q.k| <= |q| |k|.
+template <class T>
+inline bool may_overflow(double scale, T query_square, T key_square) {
+  const double bound =
+      scale * scale * static_cast<double>(query_square) * static_cast<double>(key_square);
+  const double unscaled = static_cast<double>(query_square) * static_cast<double>(key_square);
+  constexpr double kSafe = static_cast<double>(-Limits<T>::kLowest) * 0.99;
+  return !(::sqrt(bound) < kSafe && ::sqrt(unscaled) < kSafe);
 }
 
 // Values of tracked keys (the first kTallyTracked of the sequence) of one vector.
@@ -261,10 +232,10 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
   const BlockRows<S>& values_here = inputs.values;
   const bool has_extra = task.bias.data != nullptr || task.mask.data != nullptr;
   const bool changed = changes_scores(task);
-  // An infinite key can make a visible logit -inf, which counts as masked; a value that is not
-  // finite needs to know which keys are seen. Narrow tiles do not look: they expect the worst.
-  const bool masked =
-      kIsNarrow<S> || view.partial || has_extra || !keys_here.finite || !values_here.finite;
+  // A score that overflows can make a visible logit -inf, which counts as masked; a value that is
+  // not finite needs to know which keys are seen. Narrow tiles do not look: they expect the worst.
+  const bool masked = kIsNarrow<S> || view.partial || has_extra || !values_here.finite ||
+                      may_overflow<T>(largest_scale(task), tile.query_square, keys_here.square);
   const Unseen kind = kIsNarrow<S> || !values_here.finite ? Unseen::marked
                       : masked                            ? Unseen::masked
                                                           : Unseen::none;
@@ -298,21 +269,17 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
     const MomentKeys<S> keys{begin, end, s, extra, static_cast<T>(task.stand_in_bias), &view, v};
     BlockTally<S> block;
     if constexpr (kIsNarrow<S>) block = {};  // g++ 12 cannot see that what is read was written
+    block.key = key;
     Vec visible = S::set(static_cast<T>(end - begin));
     if (moments) {
-      if (!fused) block_moments<S>(keys, part, kScoreMoments, block.score_moments);
-      const int64_t lanes = tile.rows - lane < W ? tile.rows - lane : W;
+      if (!fused) block_moments<S>(keys, part, kScoreMoments, block.of(kScoreMoments));
       if (level == TallyLevel::full) {
-        const T low = static_cast<T>(task.histogram_low);
-        const T inverse = static_cast<T>(task.histogram_inverse_width);
-        for (int64_t h = 0; h < task.heads; ++h) {
-          int64_t* histogram =
-              task.histogram + head_of(task, tile.row + lane + h) * (kTallyBins + 2);
-          if (masked)
-            block_histogram<S, true>(keys, h, task.heads, lanes, low, inverse, histogram);
-          else
-            block_histogram<S, false>(keys, h, task.heads, lanes, low, inverse, histogram);
-        }
+        const int64_t row = tile.row + lane;
+        const typename S::Mask rows = S::rows_mask(tile.rows - lane);
+        if (masked || tile.rows - lane < W)
+          block_histogram<S, true>(task, keys, rows, row, space.histogram);
+        else
+          block_histogram<S, false>(task, keys, rows, row, space.histogram);
       }
     }
     if (track) {
@@ -324,12 +291,12 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
     if (masked || changed) {
       visible = S::zero();
       max[v] = finish_logits<S>(task, view, v, tile.row, key, has_extra ? space.extra : nullptr,
-                                scores, max[v], &visible);
+                                scores, max[v], level == TallyLevel::off ? nullptr : &visible);
     }
     if (track) track_keys<S>(s, begin, end, tile.tracked + lane);
     const Vec stand_ins =
         moments && task.bias.data != nullptr ? count_stand_ins<S>(keys) : S::zero();
-    if (moments && changed) block_moments<S>(keys, part, kLogitMoments, block.logit_moments);
+    if (moments && changed) block_moments<S>(keys, part, kLogitMoments, block.of(kLogitMoments));
 
     const Vec old_max = S::load(tile.part_max + lane);
     const Vec alpha = exp<S>(S::sub(old_max, max[v]));
@@ -344,22 +311,17 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
                           end,
                           max[v],
                           fused ? moment_shift<S, false>(keys, part, kScoreMoments) : unseen};
-    const Vec total = weigh<S>(job, s, block.sums, block.score_moments);
+    const Vec total = weigh<S>(job, s, block.fields, block.of(kScoreMoments));
     S::store(tile.part_sum + lane, S::fma(S::load(tile.part_sum + lane), alpha, total));
     S::store(space.alpha + lane, alpha);
     if (level != TallyLevel::off) {
-      if constexpr (!kIsNarrow<S>)
-        if (kind == Unseen::none && !changed &&
-            S::any(S::equal(S::load(block.sums + kLowest * W), S::set(-Limits<T>::kInfinity))))
-          visible = recount_overflow<S>(task, keys, tile.query, tile.scale, keys_here, moments,
-                                        part, space.extra, block.score_moments);
-      alignas(64) T from[W];
+      alignas(64) T from[W], to[W];
       S::store(from, old_max);
-      S::store(tile.part_max + lane, max[v]);
-      S::store(block.visible, visible);
-      S::store(block.stand_ins, stand_ins);
-      tally_block<S>(block, level, changed, key, from, tile.part_max + lane, space.alpha + lane,
-                     space.block_tally + lane, part);
+      S::store(to, max[v]);
+      S::store(block.of(kVisible), visible);
+      S::store(block.of(kStandIns), stand_ins);
+      raise_max<S>(level, part, from, to, space.alpha + lane);
+      add_fields<S>(level, changed, part, block);
     }
     S::store(tile.part_max + lane, max[v]);
   }

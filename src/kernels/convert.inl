@@ -98,8 +98,18 @@ template <class S>
 struct BlockRows {
   const typename S::T* data;
   int64_t stride;
-  bool finite;  // no element is NaN or infinite
+  bool finite;           // no element is NaN, infinite or too large to be squared
+  typename S::T square;  // sum of the squares of the elements
 };
+
+template <class S>
+inline typename S::T add_lanes(typename S::Vec v) {
+  alignas(64) typename S::T lanes[S::kLanes];
+  S::store(lanes, v);
+  typename S::T sum = 0;
+  for (int i = 0; i < S::kLanes; ++i) sum += lanes[i];
+  return sum;
+}
 
 // Rows a multiple of 2 KiB apart share a cache set: six of a tile and the rest evict each other.
 template <class T>
@@ -107,20 +117,26 @@ POISE_INLINE bool rows_collide(int64_t stride) {
   return stride * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
 }
 
-// Whether `rows` rows are all finite; they have adjacent columns.
+// Squares of all elements of `rows` rows with adjacent columns, summed: a number only if they are
+// all finite (and none so large that its square is not).
 template <class S>
-inline bool rows_are_finite(const typename S::T* data, int64_t stride, int64_t rows,
-                            int64_t columns) {
+inline typename S::T sum_of_squares(const typename S::T* data, int64_t stride, int64_t rows,
+                                    int64_t columns) {
   using Vec = typename S::Vec;
-  Vec poison = S::zero();  // x * 0 is NaN exactly when x is not finite
+  Vec sum = S::zero();
   for (int64_t r = 0; r < rows; ++r) {
     const typename S::T* from = data + r * stride;
     int64_t c = 0;
-    for (; c + S::kLanes <= columns; c += S::kLanes)
-      poison = S::fma(S::load_any(from + c), S::zero(), poison);
-    if (c < columns) poison = S::fma(S::load_first(from + c, columns - c), S::zero(), poison);
+    for (; c + S::kLanes <= columns; c += S::kLanes) {
+      const Vec x = S::load_any(from + c);
+      sum = S::fma(x, x, sum);
+    }
+    if (c < columns) {
+      const Vec x = S::load_first(from + c, columns - c);
+      sum = S::fma(x, x, sum);
+    }
   }
-  return !S::any(S::first_only(S::equal(S::zero(), S::zero()), S::equal(poison, S::zero())));
+  return add_lanes<S>(sum);
 }
 
 // Copies `rows` rows of `columns` elements, widened; row r goes to packed + r * packed_stride.
@@ -156,15 +172,16 @@ inline BlockRows<S> block_rows(const ConstPlane& source, Element element, int64_
   const bool dense = element == kOwnElement<T> && source.col_stride == 1 &&
                      source.row_stride >= columns && source.row_stride <= packed_stride &&
                      !rows_collide<T>(source.row_stride);
-  BlockRows<S> rows{packed, packed_stride, true};
+  BlockRows<S> rows{packed, packed_stride, true, 0};
   if (dense && columns > 0)
-    rows = {static_cast<const T*>(source.data) + first * source.row_stride, source.row_stride,
-            true};
+    rows = {static_cast<const T*>(source.data) + first * source.row_stride, source.row_stride, true,
+            0};
   else
     pack_rows<S>(source, element, first + begin, end - begin, columns,
                  packed + begin * packed_stride, packed_stride);
-  rows.finite =
-      rows_are_finite<S>(rows.data + begin * rows.stride, rows.stride, end - begin, columns);
+  rows.square =
+      sum_of_squares<S>(rows.data + begin * rows.stride, rows.stride, end - begin, columns);
+  rows.finite = rows.square < Limits<T>::kInfinity;
   return rows;
 }
 
@@ -173,6 +190,24 @@ template <class View>
 POISE_INLINE int64_t row_offset(const View& view, int64_t heads, int64_t row) {
   if (heads == 1) return row * view.row_stride;
   return row / heads * view.row_stride + row % heads * view.head_stride;
+}
+
+// `width` adjacent elements from offset from[i] + column on, widened, for i < rows; 0 where there
+// is no row or element.
+template <class S>
+POISE_INLINE void load_rows(const void* data, Element element, const int64_t* from, int64_t column,
+                            int64_t rows, int64_t width, typename S::Vec (&block)[S::kLanes]) {
+  using T = typename S::T;
+  constexpr int W = S::kLanes;
+  if (rows == W && width == W && element == kOwnElement<T>) {
+    const T* own = static_cast<const T*>(data) + column;
+    POISE_UNROLL(16)
+    for (int i = 0; i < W; ++i) block[i] = S::load_any(own + from[i]);
+    return;
+  }
+  POISE_UNROLL(16)
+  for (int i = 0; i < W; ++i)
+    block[i] = i < rows ? load_elements<S>(data, element, from[i] + column, width) : S::zero();
 }
 
 // Query rows [row, row + rows), rows <= kQueries, into lanes [column][kQueries]; lanes without a
@@ -192,10 +227,7 @@ inline void load_lanes(const ConstPlane& source, Element element, int64_t heads,
       for (int64_t c = 0; c < columns; c += W) {
         const int64_t width = columns - c < W ? columns - c : W;
         typename S::Vec block[W];
-        POISE_UNROLL(16)
-        for (int i = 0; i < W; ++i)
-          block[i] =
-              i < here ? load_elements<S>(source.data, element, from[i] + c, width) : S::zero();
+        load_rows<S>(source.data, element, from, c, here, width, block);
         S::transpose(block);
         for (int64_t i = 0; i < width; ++i) S::store(to + (c + i) * kQueries<S>, block[i]);
       }

@@ -265,7 +265,7 @@ inline void narrow_values(const ForwardTask& task, const Tile<S>& tile, const Ro
   });
   for (int64_t r = 0; r < tile.rows; ++r) {
     T* row = acc + r * stride;
-    if (!rows_are_finite<S>(row, stride, 1, task.value_dim))
+    if (!(sum_of_squares<S>(row, stride, 1, task.value_dim) < Limits<T>::kInfinity))
       for (int64_t c = 0; c < task.value_dim; ++c) {
         Vec sum = S::zero();
         for (int64_t j = begin; j < end; ++j) {
@@ -320,9 +320,10 @@ inline void process_plain_block(const ForwardTask& task, const Workspace<S>& spa
   for (int64_t r = 0; r < tile.rows; ++r) {
     T* s = scores + r * kScoreStride;
     const KeyRange seen = keys_of_row(task, tile.row + r, key, keys);
-    for (int64_t j = 0; j < seen.begin - view.begin; ++j) s[j] = -Limits<T>::kInfinity;
-    for (int64_t j = seen.end - view.begin; j < (count + W - 1) / W * W; ++j)
-      s[j] = -Limits<T>::kInfinity;
+    const int64_t first = clamp_key(seen.begin - view.begin, count);
+    const int64_t last = clamp_key(seen.end - view.begin, count);
+    for (int64_t j = 0; j < first; ++j) s[j] = -Limits<T>::kInfinity;
+    for (int64_t j = last; j < (count + W - 1) / W * W; ++j) s[j] = -Limits<T>::kInfinity;
     Vec largest = S::set(max[r]);
     for (int64_t j = 0; j < count; j += W) largest = S::max(S::load_any(s + j), largest);
     alignas(64) T lanes[W];

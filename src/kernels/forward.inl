@@ -203,9 +203,15 @@ template <class S>
 inline void process_keys(const ForwardTask& task, Workspace<S>& space, int64_t tiles, int64_t key,
                          int64_t keys) {
   // Only keys some row of the task sees are read.
-  const int64_t begin = clamp_key(query_of(task, task.row_begin) + task.lower - key, keys);
-  const int64_t end = clamp_key(query_of(task, task.row_end - 1) + 1 + task.upper - key, keys);
+  int64_t begin = clamp_key(query_of(task, task.row_begin) + task.lower - key, keys);
+  int64_t end = clamp_key(query_of(task, task.row_end - 1) + 1 + task.upper - key, keys);
   if (begin >= end) return;
+  if (shared_by_rows(task, task.mask)) {  // padding: one row of the mask speaks for all
+    const MaskExtent extent = mask_extent(task, 0, 1, key, begin, end);
+    begin = extent.begin;
+    end = extent.end;
+    if (begin >= end) return;
+  }
   BlockInputs<S> inputs;
   if constexpr (kIsNarrow<S>) {
     inputs.keys_in_place = rows_in_place<S>(task.key, task.element, key, begin, end, task.head_dim,
@@ -213,27 +219,36 @@ inline void process_keys(const ForwardTask& task, Workspace<S>& space, int64_t t
     inputs.values_in_place = rows_in_place<S>(task.value, task.element, key, begin, end,
                                               task.value_dim, space.value, space.value_stride);
   } else {
+    // Within a sequence the hardware sees the next block coming, at its end it does not.
+    if (key + keys == task.kv_len) {
+      prefetch_rows<false>(task.key.data, task.key.row_stride, task.key.col_stride, task.element,
+                           task.kv_len, keys, task.head_dim);
+      prefetch_rows<false>(task.value.data, task.value.row_stride, task.value.col_stride,
+                           task.element, task.kv_len, keys, task.value_dim);
+    }
     inputs.keys = block_rows<S>(task.key, task.element, key, begin, end, task.head_dim, space.key,
                                 space.key_stride);
     inputs.values = block_rows<S>(task.value, task.element, key, begin, end, task.value_dim,
                                   space.value, space.value_stride);
   }
-  const bool plain =
-      task.bias.data == nullptr && task.mask.data == nullptr && !changes_scores(task);
+  const bool plain = task.bias.data == nullptr && !changes_scores(task);
   for (int64_t t = 0; t < tiles; ++t) {
     Tile<S>& tile = space.tiles[t];
     BlockView<S> view;
     view_block<S>(task, tile.row, tile.rows, key, keys, &view);
     if (view.begin >= view.end) continue;
+    const MaskExtent extent = mask_extent(task, tile.row, tile.rows, key, view.begin, view.end);
+    if (extent.begin >= extent.end) continue;
+    clip_view<S>(extent, &view);
     open_part<S>(task, tile);
     if constexpr (kIsNarrow<S>) {
-      if (plain && level_of<S>(task, tile.row) == TallyLevel::off) {
+      if (plain && extent.whole && level_of<S>(task, tile.row) == TallyLevel::off) {
         process_plain_block<S>(task, space, tile, view, key, keys, inputs.keys_in_place,
                                inputs.values_in_place);
         continue;
       }
     }
-    process_block<S>(task, space, tile, view, key, inputs);
+    process_block<S>(extent.whole ? *space.unmasked : task, space, tile, view, key, inputs);
   }
 }
 
@@ -243,6 +258,8 @@ inline Workspace<S> enter(ForwardTask& task) {
   carve<S>(task.head_dim, task.value_dim, task.workspace, &space);
   // Where logits differ from scores the largest score and the stand-ins come with the moments.
   if (task.level == TallyLevel::max && changes_scores(task)) task.level = TallyLevel::core;
+  *space.unmasked = task;
+  space.unmasked->mask.data = nullptr;
   return space;
 }
 
@@ -250,6 +267,7 @@ template <class S>
 __attribute__((noinline)) void run_forward(ForwardTask& task) {
   Workspace<S> space = enter<S>(task);
   const int64_t tiles = place_tiles<S>(task, space);
+  if (task.level == TallyLevel::full) clear_histogram<S>(space.histogram);
   Record<S> records[kTaskTiles<S>] = {};
   for (int64_t t = 0; t < tiles; ++t) {
     load_queries<S>(task, space.tiles[t]);
@@ -277,6 +295,7 @@ __attribute__((noinline)) void run_forward(ForwardTask& task) {
       }
     }
   }
+  if (task.level == TallyLevel::full) flush_histogram<S>(task, space.histogram);
   if (task.records != nullptr) return;
   for (int64_t t = 0; t < tiles; ++t) write_tile<S>(task, space, space.tiles[t]);
 }

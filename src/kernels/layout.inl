@@ -85,6 +85,7 @@ struct Tile {
   using T = typename S::T;
   int64_t row, rows;
   T* query;                  // wide [head_dim][kQueries], narrow [kNarrowRows][head_dim]
+  T query_square;            // wide: the largest sum of squares of a query
   T* scale;                  // [kQueries]
   T* part_out;               // wide [value_dim][kQueries], narrow [kNarrowRows][value_dim]
   T* whole_out;              // the same
@@ -100,15 +101,16 @@ template <class S>
 struct Workspace {
   using T = typename S::T;
   Tile<S> tiles[kTaskTiles<S>];
-  T* key;               // [kBlockKeys][key_stride]
-  T* value;             // [kBlockKeys][value_stride]
-  T* scores;            // [kBlockKeys][kQueries]
-  T* extra;             // [kBlockKeys][kQueries]
-  T *alpha, *beta;      // [kQueries]
-  T* merged_max;        // [kQueries]
-  T* narrow_scores;     // narrow only: [kNarrowRows][kScoreStride]
-  T* narrow_acc;        // narrow only: [kNarrowRows][value_dim]
-  double* block_tally;  // [kTallyFields][kQueries]
+  T* key;                 // [kBlockKeys][key_stride]
+  T* value;               // [kBlockKeys][value_stride]
+  T* scores;              // [kBlockKeys][kQueries]
+  T* extra;               // [kBlockKeys][kQueries]
+  T *alpha, *beta;        // [kQueries]
+  T* merged_max;          // [kQueries]
+  T* narrow_scores;       // narrow only: [kNarrowRows][kScoreStride]
+  T* narrow_acc;          // narrow only: [kNarrowRows][value_dim]
+  ForwardTask* unmasked;  // the task without its bool mask, for tiles that it hides nothing from
+  Histogram<S>* histogram;
   int64_t key_stride, value_stride;
 };
 
@@ -128,7 +130,8 @@ inline int64_t carve(int64_t head_dim, int64_t value_dim, void* base, Workspace<
   space->merged_max = carver.take<T>(Q);
   space->narrow_scores = carver.take<T>(kIsNarrow<S> ? kNarrowRows * kScoreStride : 0);
   space->narrow_acc = carver.take<T>(kIsNarrow<S> ? tile_numbers<S>(value_dim) : 0);
-  space->block_tally = carver.take<double>(kTallyFields * Q);
+  space->unmasked = carver.take<ForwardTask>(1);
+  space->histogram = carver.take<Histogram<S>>(1);
   for (Tile<S>& tile : space->tiles) {
     tile.query = carver.take<T>(tile_numbers<S>(head_dim));
     tile.scale = carver.take<T>(Q);

@@ -110,35 +110,54 @@ inline void load_bias_row(const ForwardTask& task, int64_t row, int64_t key, int
     column[j * kStride] = read_element<T>(bias.data, task.bias_element, at + j * bias.col_stride);
 }
 
-// Bias in the accumulation type with adjacent keys: blocks of rows turned in registers.
-template <class S>
-inline void load_bias_blocks(const ForwardTask& task, int64_t row, int64_t rows, int64_t key,
-                             int64_t begin, int64_t end, typename S::T* extra) {
-  using T = typename S::T;
+// Whether one row of a bias or mask serves every row of the task.
+POISE_INLINE bool shared_by_rows(const ForwardTask& task, const ConstPlane& plane) {
+  return plane.row_stride == 0 && (task.heads == 1 || plane.head_stride == 0);
+}
+
+// Whether a bias or mask has a row of adjacent keys for every query.
+POISE_INLINE bool has_dense_rows(const ForwardTask& task, const ConstPlane& plane) {
+  return plane.data != nullptr && plane.col_stride == 1 && !shared_by_rows(task, plane);
+}
+
+// Whether load_elements widens such a bias.
+template <class T>
+POISE_INLINE bool loads_vectors(Element element) {
+  return element == kOwnElement<T> ||
+         (sizeof(T) == 4 && (element == Element::f16 || element == Element::bf16));
+}
+
+// Bias, mask or both, with dense rows: blocks of rows turned in registers.
+template <class S, bool kBias, bool kMask>
+inline void load_extra_blocks(const ForwardTask& task, int64_t row, int64_t rows, int64_t key,
+                              int64_t begin, int64_t end, typename S::T* extra) {
   constexpr int W = S::kLanes;
   for (int64_t v = 0; v * W < rows; ++v) {
     const int64_t here = rows - v * W < W ? rows - v * W : W;
-    const T* from[W] = {};
-    for (int64_t i = 0; i < here; ++i)
-      from[i] = static_cast<const T*>(task.bias.data) +
-                row_offset(task.bias, task.heads, row + v * W + i) + key;
+    int64_t bias[W] = {}, mask[W] = {};
+    for (int64_t i = 0; i < here; ++i) {
+      bias[i] = row_offset(task.bias, task.heads, row + v * W + i) + key;
+      mask[i] = row_offset(task.mask, task.heads, row + v * W + i) + key;
+    }
+    const uint8_t* bytes = static_cast<const uint8_t*>(task.mask.data);
     for (int64_t j = begin; j < end; j += W) {
       const int64_t width = end - j < W ? end - j : W;
       typename S::Vec block[W];
-      POISE_UNROLL(16)
-      for (int i = 0; i < W; ++i)
-        block[i] = i >= here    ? S::zero()
-                   : width == W ? S::load_any(from[i] + j)
-                                : S::load_first(from[i] + j, width);
+      if constexpr (kBias) {
+        load_rows<S>(task.bias.data, task.bias_element, bias, j, here, width, block);
+      } else {
+        POISE_UNROLL(16)
+        for (int i = 0; i < W; ++i) block[i] = S::zero();
+      }
+      if constexpr (kMask) {
+        POISE_UNROLL(16)
+        for (int i = 0; i < W; ++i)
+          if (i < here) block[i] = S::hide_unseen(block[i], bytes + mask[i] + j, width);
+      }
       S::transpose(block);
       for (int64_t i = 0; i < width; ++i) S::store(extra + (j + i) * kQueries<S> + v * W, block[i]);
     }
   }
-}
-
-// Whether one row of a bias or mask serves every row of the task.
-POISE_INLINE bool shared_by_rows(const ForwardTask& task, const ConstPlane& plane) {
-  return plane.row_stride == 0 && (task.heads == 1 || plane.head_stride == 0);
 }
 
 // Writes bias and mask of rows [row, row + rows), keys key + [begin, end) into extra [key][query].
@@ -150,9 +169,14 @@ inline void load_extra(const ForwardTask& task, int64_t row, int64_t rows, int64
   constexpr int Q = kQueries<S>;
   const ConstPlane& bias = task.bias;
   const ConstPlane& mask = task.mask;
-  if (bias.data != nullptr && bias.col_stride == 1 && !shared_by_rows(task, bias) &&
-      task.bias_element == kOwnElement<T>) {
-    load_bias_blocks<S>(task, row, rows, key, begin, end, extra);
+  const bool dense_bias = has_dense_rows(task, bias) && loads_vectors<T>(task.bias_element);
+  const bool dense_mask = has_dense_rows(task, mask);
+  if (bias.data == nullptr && dense_mask)
+    return load_extra_blocks<S, false, true>(task, row, rows, key, begin, end, extra);
+  if (dense_bias && dense_mask)
+    return load_extra_blocks<S, true, true>(task, row, rows, key, begin, end, extra);
+  if (dense_bias) {
+    load_extra_blocks<S, true, false>(task, row, rows, key, begin, end, extra);
   } else if (bias.data != nullptr && !shared_by_rows(task, bias)) {
     for (int64_t i = 0; i < Q; ++i) {
       if (i < rows) {
@@ -195,49 +219,59 @@ inline void cap_scores(typename S::T softcap, int64_t begin, int64_t end, typena
   }
 }
 
+// The body of finish_logits. Without kCount visible keys are not counted.
+template <class S, bool kCount>
+inline typename S::Vec finish_keys(const ForwardTask& task, const BlockView<S>& view, int v,
+                                   typename S::Vec distance, typename S::Vec minus_slope,
+                                   const typename S::T* extra, typename S::T* scores,
+                                   typename S::Vec max, typename S::Vec* visible) {
+  using T = typename S::T;
+  using Vec = typename S::Vec;
+  const int64_t lane = v * S::kLanes;
+  const Vec masked = S::set(-Limits<T>::kInfinity);
+  for (int64_t j = view.key_begin[v]; j < view.key_end[v]; ++j) {
+    T* s = scores + j * kQueries<S> + lane;
+    Vec x = S::load(s);
+    if (task.has_alibi)
+      x = S::fma(minus_slope, S::abs(S::sub(distance, S::set(static_cast<T>(j)))), x);
+    if (extra != nullptr) {
+      const Vec e = S::load(extra + j * kQueries<S> + lane);
+      x = S::select(S::equal(e, masked), masked, S::add(x, e));
+    }
+    if (view.partial) x = S::select(sees_by_position<S>(view, v, j), x, masked);
+    if constexpr (kCount)
+      *visible = S::add(*visible, S::select(S::equal(x, masked), S::zero(), S::set(1)));
+    max = S::max(x, max);
+    S::store(s, x);
+  }
+  return max;
+}
+
 // Turns the capped scores of vector v into logits in place, keys [begin, end) of the view; `extra`
 // null = neither bias nor mask. Returns the largest logit joined with `max`, and adds the visible
-// keys of each lane to *visible.
+// keys of each lane to *visible, null = not wanted.
 template <class S>
 inline typename S::Vec finish_logits(const ForwardTask& task, const BlockView<S>& view, int v,
                                      int64_t row, int64_t key, const typename S::T* extra,
                                      typename S::T* scores, typename S::Vec max,
                                      typename S::Vec* visible) {
   using T = typename S::T;
-  using Vec = typename S::Vec;
-  const int64_t lane = v * S::kLanes;
-  const Vec masked = S::set(-Limits<T>::kInfinity);
-  Vec distance = S::zero();  // query position minus key position, at the block's first key
-  Vec minus_slope = S::zero();
+  typename S::Vec distance = S::zero();  // query position minus key position, at the first key
+  typename S::Vec minus_slope = S::zero();
   if (task.has_alibi) {
     alignas(64) T start[S::kLanes], slope[S::kLanes];
     for (int64_t i = 0; i < S::kLanes; ++i) {
-      const int64_t from_key = query_of(task, row + lane + i) - key;
-      start[i] = static_cast<T>(static_cast<double>(from_key) + task.diagonal);
-      slope[i] = static_cast<T>(-task.numbers[head_of(task, row + lane + i)].slope);
+      const int64_t at = row + v * S::kLanes + i;
+      start[i] = static_cast<T>(static_cast<double>(query_of(task, at) - key) + task.diagonal);
+      slope[i] = static_cast<T>(-task.numbers[head_of(task, at)].slope);
     }
     distance = S::load(start);
     minus_slope = S::load(slope);
   }
-  for (int64_t j = view.key_begin[v]; j < view.key_end[v]; ++j) {
-    T* s = scores + j * kQueries<S> + lane;
-    Vec x = S::load(s);
-    typename S::Mask sees = S::equal(S::zero(), S::zero());
-    if (task.has_alibi)
-      x = S::fma(minus_slope, S::abs(S::sub(distance, S::set(static_cast<T>(j)))), x);
-    if (extra != nullptr) {
-      const Vec e = S::load(extra + j * kQueries<S> + lane);
-      x = S::add(x, e);
-      sees = S::first_only(sees, S::equal(e, masked));
-    }
-    if (view.partial) sees = S::both(sees, sees_by_position<S>(view, v, j));
-    sees = S::first_only(sees, S::equal(x, masked));
-    x = S::select(sees, x, masked);
-    *visible = S::add(*visible, S::select(sees, S::set(1), S::zero()));
-    max = S::max(x, max);
-    S::store(s, x);
-  }
-  return max;
+  return visible == nullptr ? finish_keys<S, false>(task, view, v, distance, minus_slope, extra,
+                                                    scores, max, visible)
+                            : finish_keys<S, true>(task, view, v, distance, minus_slope, extra,
+                                                   scores, max, visible);
 }
 
 }  // namespace poise::POISE_NAMESPACE

@@ -8,6 +8,26 @@ inline void fill(typename S::T* to, int64_t count, typename S::T x) {
   for (int64_t i = 0; i < count; i += S::kLanes) S::store(to + i, S::set(x));
 }
 
+// The largest sum of squares of one of kQueries queries along the lanes.
+template <class S>
+inline typename S::T largest_square(const typename S::T* query, int64_t head_dim) {
+  using T = typename S::T;
+  using Vec = typename S::Vec;
+  T largest = 0;
+  for (int v = 0; v < S::kTileVectors; ++v) {
+    Vec sum = S::zero();
+    for (int64_t d = 0; d < head_dim; ++d) {
+      const Vec x = S::load(query + d * kQueries<S> + v * S::kLanes);
+      sum = S::fma(x, x, sum);
+    }
+    alignas(64) T lanes[S::kLanes];
+    S::store(lanes, sum);
+    for (int i = 0; i < S::kLanes; ++i)
+      if (!(lanes[i] <= largest)) largest = lanes[i];  // NaN stays
+  }
+  return largest;
+}
+
 template <class S>
 inline void load_queries(const ForwardTask& task, Tile<S>& tile) {
   using T = typename S::T;
@@ -17,6 +37,13 @@ inline void load_queries(const ForwardTask& task, Tile<S>& tile) {
   if constexpr (!kIsNarrow<S>) {
     load_lanes<S>(task.query, task.element, task.heads, tile.row, tile.rows, task.head_dim,
                   tile.query);
+    tile.query_square = largest_square<S>(tile.query, task.head_dim);
+    if (task.heads > 1) return;
+    prefetch_rows<false>(task.query.data, task.query.row_stride, task.query.col_stride,
+                         task.element, tile.row + task.row_end - task.row_begin, tile.rows,
+                         task.head_dim);
+    prefetch_rows<true>(task.out.data, task.out.row_stride, task.out.col_stride, task.element,
+                        tile.row, tile.rows, task.value_dim);
     return;
   }
   const int64_t stride = narrow_stride<S>(task.head_dim);

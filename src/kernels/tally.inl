@@ -106,60 +106,65 @@ inline void raise_max(TallyLevel level, double* __restrict tally, const typename
   }
 }
 
-// Moments `from` joined into moments `to`, of n_from and n_to keys, for one vector of rows.
+// Fields of a tally, read by lanes [lane, lane + D::kLanes) of one vector of rows.
 template <class S>
-POISE_INLINE void merge_moments(double* __restrict to, const double* __restrict from,
-                                const double* __restrict n_to, const double* __restrict n_from) {
+struct TallyLanes {
+  const double* at;
+  Simd<double>::Vec operator()(int field, int lane) const {
+    return Simd<double>::load_any(at + field * kQueries<S> + lane);
+  }
+};
+
+// Joins `from`, fields by lanes, into `to`, both already relative to one maximum, for one vector of
+// rows.
+template <class S, class From>
+POISE_INLINE void add_fields(TallyLevel level, bool with_logits, double* __restrict to,
+                             const From& from) {
   constexpr int Q = kQueries<S>, W = S::kLanes;
-  for (int i = 0; i < W; ++i) {
-    const double theirs = from[kShift * Q + i], ours = to[kShift * Q + i];
-    const double shift = n_to[i] == 0 ? theirs : ours;  // an empty side takes the other's shift
-    const double h = n_from[i] == 0 ? 0.0 : theirs - shift;
-    const double s1 = from[kS1 * Q + i], low = from[kMin * Q + i], high = from[kMax * Q + i];
-    const double our_low = to[kMin * Q + i], our_high = to[kMax * Q + i];
-    to[kShift * Q + i] = shift;
-    to[kS2 * Q + i] += from[kS2 * Q + i] + 2 * h * s1 + n_from[i] * h * h;
-    to[kS1 * Q + i] += s1 + n_from[i] * h;
-    to[kMin * Q + i] = low < our_low ? low : our_low;
-    to[kMax * Q + i] = high > our_high ? high : our_high;
+  using D = Simd<double>;
+  using Vec = D::Vec;
+  for (int i = 0; i < W; i += D::kLanes) {
+    double* at = to + i;
+    const auto ours = [&](int f) { return D::load_any(at + f * Q); };
+    const auto put = [&](int f, Vec x) { D::store_any(at + f * Q, x); };
+    const auto sum = [&](int f) { put(f, D::add(ours(f), from(f, i))); };
+    if (level >= TallyLevel::core) {
+      const Vec n_to = D::sub(ours(kVisible), ours(kStandIns));
+      const Vec n_from = D::sub(from(kVisible, i), from(kStandIns, i));
+      for (int m = kScoreMoments; m <= (with_logits ? kLogitMoments : kScoreMoments);
+           m += kLogitMoments - kScoreMoments) {
+        const Vec theirs = from(m + kShift, i), s1 = from(m + kS1, i);
+        // An empty side takes the other's shift.
+        const Vec shift = D::select(D::equal(n_to, D::zero()), theirs, ours(m + kShift));
+        const Vec h = D::select(D::equal(n_from, D::zero()), D::zero(), D::sub(theirs, shift));
+        const Vec nh = D::mul(n_from, h), twice = D::add(s1, s1);
+        put(m + kShift, shift);
+        put(m + kS2, D::add(ours(m + kS2), D::fma(h, D::add(twice, nh), from(m + kS2, i))));
+        put(m + kS1, D::add(ours(m + kS1), D::add(s1, nh)));
+        put(m + kMin, D::min(from(m + kMin, i), ours(m + kMin)));
+        put(m + kMax, D::max(from(m + kMax, i), ours(m + kMax)));
+      }
+      sum(kRestT);
+      sum(kRestE2);
+    }
+    if (level == TallyLevel::full) {
+      sum(kRestT2);
+      sum(kRestE3);
+      put(kArgmax, D::min(from(kArgmax, i), ours(kArgmax)));
+    }
+    sum(kOnes);
+    sum(kRest);
+    sum(kVisible);
+    sum(kStandIns);
+    put(kSecond, D::max(from(kSecond, i), ours(kSecond)));
   }
 }
 
-// Joins `from` into `to`, both already relative to one maximum, for one vector of rows.
+// The same for two tallies.
 template <class S>
 inline void add_tally(TallyLevel level, bool with_logits, double* __restrict to,
                       const double* __restrict from) {
-  constexpr int Q = kQueries<S>, W = S::kLanes;
-  if (level >= TallyLevel::core) {
-    alignas(64) double n_to[W], n_from[W];
-    for (int i = 0; i < W; ++i) {
-      n_to[i] = to[kVisible * Q + i] - to[kStandIns * Q + i];
-      n_from[i] = from[kVisible * Q + i] - from[kStandIns * Q + i];
-    }
-    merge_moments<S>(to + kScoreMoments * Q, from + kScoreMoments * Q, n_to, n_from);
-    if (with_logits)
-      merge_moments<S>(to + kLogitMoments * Q, from + kLogitMoments * Q, n_to, n_from);
-    for (int i = 0; i < W; ++i) {
-      to[kRestT * Q + i] += from[kRestT * Q + i];
-      to[kRestE2 * Q + i] += from[kRestE2 * Q + i];
-    }
-  }
-  if (level == TallyLevel::full) {
-    for (int i = 0; i < W; ++i) {
-      const double key = from[kArgmax * Q + i], our_key = to[kArgmax * Q + i];
-      to[kRestT2 * Q + i] += from[kRestT2 * Q + i];
-      to[kRestE3 * Q + i] += from[kRestE3 * Q + i];
-      to[kArgmax * Q + i] = key < our_key ? key : our_key;
-    }
-  }
-  for (int i = 0; i < W; ++i) {
-    const double second = from[kSecond * Q + i], our_second = to[kSecond * Q + i];
-    to[kOnes * Q + i] += from[kOnes * Q + i];
-    to[kRest * Q + i] += from[kRest * Q + i];
-    to[kVisible * Q + i] += from[kVisible * Q + i];
-    to[kStandIns * Q + i] += from[kStandIns * Q + i];
-    to[kSecond * Q + i] = second > our_second ? second : our_second;
-  }
+  add_fields<S>(level, with_logits, to, TallyLanes<S>{from});
 }
 
 // What moments of one vector over one block are taken of.
@@ -251,35 +256,6 @@ inline void block_moments(const MomentKeys<S>& keys, const double* part, int mom
     s2 = S::fma(d, d, s2);
   }
   store_moments<S>(out, shift, s1, s2, low, high);
-}
-
-// Adds the finite scores of lanes first, first + step, ... below `lanes` to their head's histogram;
-// bin 0 and the last are outliers.
-template <class S, bool kMasked>
-inline void block_histogram(const MomentKeys<S>& keys, int64_t first, int64_t step, int64_t lanes,
-                            typename S::T low, typename S::T inverse_width, int64_t* histogram) {
-  using T = typename S::T;
-  using Vec = typename S::Vec;
-  constexpr int kSkip = kTallyBins + 2;
-  // Two lanes of one vector often share a bin: neighbours count into different copies.
-  int32_t counts[4][kTallyBins + 3] = {};
-  alignas(64) int32_t place[S::kLanes];
-  for (int64_t j = keys.begin; j < keys.end; ++j) {
-    const Vec x = S::load(keys.values + j * kQueries<S>);
-    Vec at = S::mul(S::sub(x, S::set(low)), S::set(inverse_width));
-    at = S::max(S::min(S::add(at, S::set(1)), S::set(T(kTallyBins + 1))), S::set(0));
-    const typename S::Mask finite = S::less(S::abs(x), S::set(Limits<T>::kInfinity));
-    const typename S::Mask counted = S::both(counted_lanes<S, kMasked>(keys, j, x), finite);
-    S::store_integers(place, S::select(counted, at, S::set(T(kSkip))));
-    if (step == 1 && lanes == S::kLanes) {
-      POISE_UNROLL(16)
-      for (int i = 0; i < S::kLanes; ++i) ++counts[i & 3][place[i]];
-      continue;
-    }
-    for (int64_t i = first; i < lanes; i += step) ++counts[i & 3][place[i]];
-  }
-  for (int b = 0; b < kTallyBins + 2; ++b)
-    histogram[b] += int64_t{counts[0][b]} + counts[1][b] + counts[2][b] + counts[3][b];
 }
 
 }  // namespace poise::POISE_NAMESPACE
