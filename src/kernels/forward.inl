@@ -248,7 +248,8 @@ inline void process_keys(const ForwardTask& task, Workspace<S>& space, int64_t t
         continue;
       }
     }
-    process_block<S>(extent.whole ? *space.unmasked : task, space, tile, view, key, inputs);
+    const bool forget_mask = task.mask.data != nullptr && extent.whole;
+    process_block<S>(forget_mask ? *space.unmasked : task, space, tile, view, key, inputs);
   }
 }
 
@@ -258,8 +259,10 @@ inline Workspace<S> enter(ForwardTask& task) {
   carve<S>(task.head_dim, task.value_dim, task.workspace, &space);
   // Where logits differ from scores the largest score and the stand-ins come with the moments.
   if (task.level == TallyLevel::max && changes_scores(task)) task.level = TallyLevel::core;
-  *space.unmasked = task;
-  space.unmasked->mask.data = nullptr;
+  if (task.mask.data != nullptr) {
+    *space.unmasked = task;
+    space.unmasked->mask.data = nullptr;
+  }
   return space;
 }
 

@@ -85,7 +85,7 @@ struct Tile {
   using T = typename S::T;
   int64_t row, rows;
   T* query;                  // wide [head_dim][kQueries], narrow [kNarrowRows][head_dim]
-  T query_square;            // wide: the largest sum of squares of a query
+  T query_square;            // wide: at least the sum of squares of any query
   T* scale;                  // [kQueries]
   T* part_out;               // wide [value_dim][kQueries], narrow [kNarrowRows][value_dim]
   T* whole_out;              // the same

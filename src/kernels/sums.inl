@@ -8,24 +8,15 @@ inline void fill(typename S::T* to, int64_t count, typename S::T x) {
   for (int64_t i = 0; i < count; i += S::kLanes) S::store(to + i, S::set(x));
 }
 
-// The largest sum of squares of one of kQueries queries along the lanes.
+// The sum of squares of all queries along the lanes: no single one is larger.
 template <class S>
-inline typename S::T largest_square(const typename S::T* query, int64_t head_dim) {
-  using T = typename S::T;
-  using Vec = typename S::Vec;
-  T largest = 0;
-  for (int v = 0; v < S::kTileVectors; ++v) {
-    Vec sum = S::zero();
-    for (int64_t d = 0; d < head_dim; ++d) {
-      const Vec x = S::load(query + d * kQueries<S> + v * S::kLanes);
-      sum = S::fma(x, x, sum);
-    }
-    alignas(64) T lanes[S::kLanes];
-    S::store(lanes, sum);
-    for (int i = 0; i < S::kLanes; ++i)
-      if (!(lanes[i] <= largest)) largest = lanes[i];  // NaN stays
+inline typename S::T query_squares(const typename S::T* query, int64_t head_dim) {
+  typename S::Vec sum = S::zero();
+  for (int64_t i = 0; i < head_dim * kQueries<S>; i += S::kLanes) {
+    const typename S::Vec x = S::load(query + i);
+    sum = S::fma(x, x, sum);
   }
-  return largest;
+  return add_lanes<S>(sum);
 }
 
 template <class S>
@@ -37,7 +28,7 @@ inline void load_queries(const ForwardTask& task, Tile<S>& tile) {
   if constexpr (!kIsNarrow<S>) {
     load_lanes<S>(task.query, task.element, task.heads, tile.row, tile.rows, task.head_dim,
                   tile.query);
-    tile.query_square = largest_square<S>(tile.query, task.head_dim);
+    tile.query_square = query_squares<S>(tile.query, task.head_dim);
     if (task.heads > 1) return;
     prefetch_rows<false>(task.query.data, task.query.row_stride, task.query.col_stride,
                          task.element, tile.row + task.row_end - task.row_begin, tile.rows,
