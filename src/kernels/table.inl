@@ -109,8 +109,10 @@ __attribute__((noinline)) double fma_chain(int64_t rounds) {
   POISE_UNROLL(32)
   for (int i = 0; i < kChains; ++i) acc[i] = S::set(static_cast<typename S::T>(i + 1));
   // Rounds away, so that the sums stay where they are. The sum itself is the addend, the operand
-  // that an instruction set without a form for every choice overwrites.
-  const Vec a = S::set(static_cast<typename S::T>(1e-20));
+  // that an instruction set without a form for every choice overwrites. Volatile, or a compiler
+  // works out that nothing changes and drops the loop.
+  volatile typename S::T tiny = static_cast<typename S::T>(1e-20);
+  const Vec a = S::set(tiny);
   POISE_UNROLL(1)
   for (int64_t r = 0; r < rounds; ++r) {
     POISE_UNROLL(32)
