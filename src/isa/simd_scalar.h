@@ -64,9 +64,9 @@ struct Simd {
   static Vec fraction(Vec x) { return x - static_cast<T>(floor_of(x)); }
   static Vec scale_by_power(Vec p, Vec x) {
     constexpr int kMantissaBits = sizeof(T) == 4 ? 23 : 52;
-    using Bits = decltype(bits_of(T(0)));
-    const Bits shifted = static_cast<Bits>(floor_of(x)) << kMantissaBits;
-    Bits bits;
+    using Word = decltype(bits_of(T(0)));
+    const Word shifted = static_cast<Word>(floor_of(x)) << kMantissaBits;
+    Word bits;
     __builtin_memcpy(&bits, &p, sizeof p);
     bits += shifted;
     __builtin_memcpy(&p, &bits, sizeof p);
