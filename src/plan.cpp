@@ -45,8 +45,10 @@ std::int64_t heads_per_task(const Problem& problem, const KernelSet& kernel) {
   return ceil_divide(problem.group, sets);
 }
 
-// Work of a call in flops that take as long: reading keys and values counts where it takes longer
-// than the arithmetic, about 4 flops a byte.
+// Work of a call in flops that take about as long: where reading keys and values takes longer than
+// the arithmetic, it counts. A core does a few flops in the time it reads a byte from memory
+// (`poise bench` prints both rates); one digit is enough to decide whether a thread is worth
+// waking.
 double work_of(const TaskPlan& plan, const Problem& problem) {
   constexpr double kFlopsPerByte = 4;
   const double bytes =

@@ -205,8 +205,8 @@ POISE_INLINE bool changes_scores(const ForwardTask& task) {
   return task.bias.data != nullptr || task.softcap > 0 || task.has_alibi;
 }
 
-// The level of one vector of rows under sampling: every n-th vector of the sequence is measured.
-// Whole: rows of several heads change their measured vector only where vectors of rows change.
+// The level of one vector of rows under sampling: every n-th vector of queries is measured, and a
+// vector of rows whole or not at all, since lanes times heads rows belong to one vector of queries.
 template <class S>
 POISE_INLINE TallyLevel level_of(const ForwardTask& task, int64_t row) {
   const bool measured =

@@ -37,8 +37,8 @@ inline RowsInPlace rows_in_place(const ConstPlane& source, Element element, int6
 }
 
 // Asks for one row of keys or values of the block to come, which for long sequences lies right
-// behind this one, into the second cache: a block is more than the first one holds. Asking 16 or 32
-// rows ahead reads at half the speed (AMD EPYC Zen 4, one core, keys from memory).
+// behind this one, into the second cache: a block is more than the first one holds, and fewer rows
+// ahead do not cover the time that memory takes.
 POISE_INLINE void prefetch_next_block(const char* at, int64_t stride_bytes) {
   __builtin_prefetch(at + kBlockKeys * stride_bytes, 0, 2);
 }

@@ -14,7 +14,8 @@ namespace poise::POISE_NAMESPACE {
 inline constexpr int64_t kBlockKeys = 128;
 inline constexpr int64_t kSplitKeys = 512;
 
-// Rows of a narrow tile; beyond them a wide one needs fewer multiply-adds per key.
+// Rows of a narrow tile: their sums over one vector of keys fit the registers beside the turned
+// keys. More rows fill the lanes of a wide tile well enough.
 inline constexpr int kNarrowRows = 8;
 
 // The verbs of a Simd, with tiles of just enough vectors for kNarrowRows rows.
