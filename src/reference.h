@@ -50,7 +50,8 @@ ReferenceResult<T> reference_attention(const ConstTensor& query, const ConstTens
 // units are those of HeadStats; p is over the keys, without the sink.
 struct ReferenceRow {
   std::int64_t batch = 0, row = 0;
-  bool nonfinite = false;      // a visible logit is NaN or +inf; nothing below is filled
+  bool nonfinite = false;      // a visible logit is NaN or +inf, or a score that counts infinite;
+                               // nothing below is filled
   double visible = 0;          // visible keys, stand-ins for -inf included
   double stand_ins = 0;        // of these, keys whose bias is at or below stand_in_bias
   double max = 0, second = 0;  // of the logits; second is -inf with one key

@@ -146,6 +146,9 @@ ReferenceRow read_row(const ReferenceResult<double>& r, std::int64_t b, std::int
   if (out.nonfinite) return out;
 
   const VisibleKeys visible = visible_keys(r, row, request);
+  // Under a softcap the logit of an infinite score is finite; the scores have no mean.
+  for (double score : visible.true_scores) out.nonfinite = out.nonfinite || std::isinf(score);
+  if (out.nonfinite) return out;
   out.visible = static_cast<double>(visible.keys.size());
   out.stand_ins = out.visible - static_cast<double>(visible.true_keys.size());
   if (out.keys() < 1) return out;

@@ -56,8 +56,11 @@ void add_extremes(double min, double max, SpreadStats* spread) {
   spread->max = std::max(spread->max, max);
 }
 
-void add_moments(double shift, double s1, double s2, double inverse_n, SpreadStats* spread) {
-  const double mean = shift + s1 * inverse_n;
+void add_moments(double shift, double s1, double s2, double inverse_n, double min, double max,
+                 SpreadStats* spread) {
+  double mean = shift + s1 * inverse_n;
+  // A sum of scores may be beyond the kernel's type where each score is not.
+  if (!std::isfinite(mean)) mean = min / 2 + max / 2;
   const double variance = shifted_variance(s1, s2, inverse_n);
   spread->sum_mean += mean;
   spread->sum_mean_squared += mean * mean;
@@ -193,9 +196,11 @@ bool fold_row(const RowTally& row, const TaskFacts& facts, HeadStats* head) {
   head->near_tie_rows += row.max - row.second <= facts.near_tie_gap;
   if (facts.level < StatsLevel::core) return true;
   const double inverse_n = 1 / n;
-  add_moments(row.score_shift, row.score_s1, row.score_s2, inverse_n, &head->scores);
+  add_moments(row.score_shift, row.score_s1, row.score_s2, inverse_n, row.score_min, row.score_max,
+              &head->scores);
   if (facts.logits_differ)
-    add_moments(row.logit_shift, row.logit_s1, row.logit_s2, inverse_n, &head->logits);
+    add_moments(row.logit_shift, row.logit_s1, row.logit_s2, inverse_n, row.logit_min,
+                row.logit_max, &head->logits);
   const RowShape shape = read_shape(row, s);
   add_shape(s, shape, head);
   if (facts.level < StatsLevel::full) return true;

@@ -3,6 +3,7 @@
 // ctest-labels: fast laws per_isa
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -76,6 +77,24 @@ TEST(laws, a_spread_beyond_float32_leaves_every_statistic_a_number) {
     for (const Flag& flag : health.heads.at(0).flags)
       exploding = exploding || flag.kind == VerdictKind::exploding;
     EXPECT_TRUE(exploding);
+  });
+}
+
+// Sums of scores leave float32 before a score does.
+TEST(laws, a_mean_of_scores_whose_sum_overflows_lies_between_the_smallest_and_the_largest) {
+  for_each_isa_and_dtype([](DType dtype) {
+    if (dtype != DType::f32) return;
+    for (const std::vector<float>& keys :
+         {std::vector<float>{3e38f, 2e38f, 3e38f, 1}, std::vector<float>{-3e38f, -3e38f, 2e38f, 0}})
+      for (double softcap : {0.0, 30.0}) {
+        ScalarHead h(1, keys, 20);
+        h.run(StatsLevel::full, {.softcap = softcap});
+        const auto [low, high] = std::minmax_element(keys.begin(), keys.end());
+        EXPECT_EQ(h.head().measured_rows, 20);
+        EXPECT_GE(h.head().scores.sum_mean, 20 * static_cast<double>(*low));
+        EXPECT_LE(h.head().scores.sum_mean, 20 * static_cast<double>(*high));
+        EXPECT_EQ(h.head(), h.head()) << "a NaN";
+      }
   });
 }
 

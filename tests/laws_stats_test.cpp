@@ -306,6 +306,44 @@ TEST(laws, nonfinite_rows_are_counted_and_left_out) {
   });
 }
 
+// An infinite key gives scores of +inf and -inf, which a softcap turns into logits of +-softcap:
+// such a row has a softmax, but its scores have no mean. Where its infinite key does not count,
+// hidden by a mask or a stand-in, a row is like any other.
+TEST(laws, a_row_with_an_infinite_score_under_a_softcap_is_nonfinite_in_statistics_alone) {
+  for_each_isa_and_dtype([](DType dtype) {
+    for (std::int64_t rows : {1, 3, 40})
+      for (const char* last_row : {"sees it", "masks it", "has a stand-in for it"}) {
+        SCOPED_TRACE(std::to_string(rows) + " rows, the last " + last_row);
+        Problem p = make_problem({1, 1, 1, rows, 300, 16, 8}, dtype, 809);
+        p.options.softcap = 5;
+        p.options.causal = Causal::bottom_right();
+        constexpr std::int64_t kKey = 290;  // the last ten rows see it
+        p.key.set(p.key.index({0, 0, kKey, 3}), kInfinity);
+        if (last_row[0] == 'm') {
+          p.mask = TensorBuffer(DType::boolean, {rows, 300});
+          p.mask.fill([] { return 1; });
+          p.mask.set(p.mask.index({rows - 1, kKey}), 0);
+        } else if (last_row[0] == 'h') {
+          p.bias = TensorBuffer(DType::f32, {rows, 300});
+          p.bias.fill([] { return 0; });
+          p.bias.set(p.bias.index({rows - 1, kKey}), -1e4);
+        }
+        const std::int64_t infinite =
+            std::min<std::int64_t>(rows, 10) - (last_row[0] == 's' ? 0 : 1);
+        const ReferenceHead head = reference_statistics(reference_of<double>(p), kFull).at(0);
+        EXPECT_EQ(head.sums.nonfinite_rows, infinite);
+        for (StatsLevel level : {StatsLevel::max, StatsLevel::core, StatsLevel::full}) {
+          const Outputs o = run(p, {.stats = {.level = level}});
+          EXPECT_TRUE(agrees(p, o));
+          for (double lse : o.lse.values()) EXPECT_TRUE(std::isfinite(lse));
+          EXPECT_EQ(o.stats.heads.at(0).nonfinite_rows, infinite) << name(level);
+          EXPECT_EQ(o.stats.heads, o.stats.heads) << "a NaN";
+          if (level == StatsLevel::full) expect_same_statistics(p, o.stats, 0, head);
+        }
+      }
+  });
+}
+
 // Heads of one row each: what holds per row can then be read off the head.
 Stats stats_of_single_rows(DType dtype, double spread) {
   const Problem p = make_problem({1, 64, 1, 1, 300, 16, 4}, dtype, 807, spread);

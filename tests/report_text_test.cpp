@@ -115,13 +115,13 @@ TEST(report_text, what_could_not_be_measured_is_said) {
   std::vector<HeadStats> broken = heads(0, 2);
   broken[1].nonfinite_rows = 1;
   const Report one = report_of({layer_of(broken)});
-  EXPECT_EQ(one.headline_alarm, "1 row holds NaN or infinite logits.");
-  EXPECT_EQ(one.findings.front().claim, "1 row holds NaN or infinite logits.");
+  EXPECT_EQ(one.headline_alarm, "1 row holds NaN or infinity.");
+  EXPECT_EQ(one.findings.front().claim, "1 row holds NaN or infinity.");
   EXPECT_TRUE(contains(one.findings.front().numbers, "L0 H1"));
   broken[0] = head_of_spread(kWide);
   broken[1].nonfinite_rows = 7;
   EXPECT_EQ(headline(report_of({layer_of(broken)})),
-            "7 rows hold NaN or infinite logits, and 1 of 2 heads is saturated, L0 H0.");
+            "7 rows hold NaN or infinity, and 1 of 2 heads is saturated, L0 H0.");
 }
 
 TEST(report_text, findings_name_up_to_three_heads_and_count_the_rest) {

@@ -166,14 +166,15 @@ struct HeadStats {
 
   // Counts of query rows. rows = all rows measured, of which the others are parts.
   std::int64_t rows = 0;
-  std::int64_t empty_rows = 0;            // no visible key (or only stand-ins for -inf)
-  std::int64_t single_rows = 0;           // exactly one visible key
-  std::int64_t nonfinite_rows = 0;        // a NaN or +inf logit; left out of everything below
+  std::int64_t empty_rows = 0;   // no visible key (or only stand-ins for -inf)
+  std::int64_t single_rows = 0;  // exactly one visible key
+  // A NaN or +inf logit, or an infinite score that a softcap hides; left out of everything below.
+  std::int64_t nonfinite_rows = 0;
   std::int64_t first_nonfinite_row = -1;  // smallest batch * Lq + query, -1 = none
   std::int64_t stand_ins = 0;             // keys with a finite stand-in for -inf
-  std::int64_t measured_rows = 0;  // rows with n >= 2 and finite logits: the count behind the sums
-  double visible_keys = 0;         // sum of n over measured rows (exact below 2^53)
-  double sum_log_keys = 0;         // sum of ln n over measured rows
+  std::int64_t measured_rows = 0;         // n >= 2, all of it finite: the count behind the sums
+  double visible_keys = 0;                // sum of n over measured rows (exact below 2^53)
+  double sum_log_keys = 0;                // sum of ln n over measured rows
 
   SpreadStats scores;  // of scale * dots
   SpreadStats logits;  // after softcap, ALiBi and bias; filled only when Stats::logits_differ

@@ -266,20 +266,24 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
     double* part = tile.part_tally + lane;
     T* s = scores + lane;
     const T* extra = has_extra ? space.extra + lane : nullptr;
-    const MomentKeys<S> keys{begin, end, s, extra, static_cast<T>(task.stand_in_bias), &view, v};
+    const MomentKeys<S> keys{
+        begin, end, s, extra, static_cast<T>(task.stand_in_bias), -Limits<T>::kInfinity, &view, v};
+    // A softcap makes a visible logit of a score of -inf: it counts, and spoils the row's moments.
+    MomentKeys<S> score_keys = keys;
+    if (task.softcap > 0) score_keys.unseen = Limits<T>::kNaN;
     BlockTally<S> block;
     if constexpr (kIsNarrow<S>) block = {};  // g++ 12 cannot see that what is read was written
     block.key = key;
     Vec visible = S::set(static_cast<T>(end - begin));
     if (moments) {
-      if (!fused) block_moments<S>(keys, part, kScoreMoments, block.of(kScoreMoments));
+      if (!fused) block_moments<S>(score_keys, part, kScoreMoments, block.of(kScoreMoments));
       if (level == TallyLevel::full) {
         const int64_t row = tile.row + lane;
         const typename S::Mask rows = S::rows_mask(tile.rows - lane);
         if (masked || tile.rows - lane < W)
-          block_histogram<S, true>(task, keys, rows, row, space.histogram);
+          block_histogram<S, true>(task, score_keys, rows, row, space.histogram);
         else
-          block_histogram<S, false>(task, keys, rows, row, space.histogram);
+          block_histogram<S, false>(task, score_keys, rows, row, space.histogram);
       }
     }
     if (track) {

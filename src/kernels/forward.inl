@@ -83,6 +83,9 @@ inline void emit_tallies(ForwardTask& task, const Tile<S>& tile) {
     row.score_s2 = scores[kS2 * Q];
     row.score_min = scores[kMin * Q];
     row.score_max = changes_scores(task) ? scores[kMax * Q] : max;
+    // Under a softcap the logits of infinite scores are finite; the scores have no mean.
+    if (row.score_min == -Limits<double>::kInfinity || row.score_max == Limits<double>::kInfinity)
+      row.bad = 1;
     if (changes_scores(task)) {
       const double* logits = f + kLogitMoments * Q;
       row.logit_shift = logits[kShift * Q];

@@ -61,7 +61,7 @@ struct RowTally {
   double rest;       // sum of e^t
   double visible;    // visible keys
   double stand_ins;  // of these, keys whose bias stands in for -inf
-  double bad;        // > 0 when a visible logit was NaN or +inf
+  double bad;        // > 0 when a visible logit was NaN or +inf, or a score that counts infinite
   // From level core on. Moments are about their shift, over visible keys less stand-ins.
   double rest_t;   // sum of t e^t
   double rest_e2;  // sum of e^2t

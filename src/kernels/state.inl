@@ -16,11 +16,13 @@ template <>
 struct Limits<float> {
   static constexpr float kLowest = -3.402823466e+38f;
   static constexpr float kInfinity = __builtin_inff();
+  static constexpr float kNaN = __builtin_nanf("");
 };
 template <>
 struct Limits<double> {
   static constexpr double kLowest = -1.7976931348623157e+308;
   static constexpr double kInfinity = __builtin_inf();
+  static constexpr double kNaN = __builtin_nan("");
 };
 
 template <class S>

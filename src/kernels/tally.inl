@@ -175,18 +175,19 @@ struct MomentKeys {
   const T* values;  // scores or logits [key][query], at the vector
   const T* extra;   // bias tile at the vector, null = none
   T stand_in_bias;
+  T unseen;  // what a key that nobody sees holds; NaN = no value says so
   const BlockView<S>* view;
   int vector;
 };
 
 // Lanes that count at key j, whose value there is x: visible by position and extra, and neither
-// -inf nor a stand-in for it.
+// unseen nor a stand-in for it.
 template <class S, bool kMasked>
 POISE_INLINE typename S::Mask counted_lanes(const MomentKeys<S>& keys, int64_t j,
                                             typename S::Vec x) {
   typename S::Mask counted = S::equal(S::zero(), S::zero());
   if constexpr (kMasked) {
-    counted = S::first_only(counted, S::equal(x, S::set(-Limits<typename S::T>::kInfinity)));
+    counted = S::first_only(counted, S::equal(x, S::set(keys.unseen)));
     if (keys.view->partial)
       counted = S::both(counted, sees_by_position<S>(*keys.view, keys.vector, j));
     if (keys.extra != nullptr) {

@@ -84,7 +84,7 @@ std::vector<Fact> numeric_facts(const Report& report) {
     return whole(part) + " of " + whole(all);
   };
   std::vector<Fact> facts = {
-      {"rows with NaN or infinite logits", of(nonfinite_rows(report), report.rows)},
+      {"rows with NaN or infinity", of(nonfinite_rows(report), report.rows)},
       {"fully masked rows", of(empty, report.rows)},
       {"rows with a near tie", of(ties, measured)},
   };

@@ -24,7 +24,7 @@ Finding nonfinite(const Report& report) {
                                   [](const ReportHead& head) { return head.nonfinite_rows > 0; });
   Finding f;
   f.severity = Severity::bad;
-  f.claim = plural(rows, "row") + agree(rows, " holds", " hold") + " NaN or infinite logits.";
+  f.claim = plural(rows, "row") + agree(rows, " holds", " hold") + " NaN or infinity.";
   f.numbers = "The first head is " + first->name + "; such rows are left out of every statistic.";
   f.remedy = "look at the inputs of these rows before anything else";
   f.section = "numbers";

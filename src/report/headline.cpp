@@ -130,8 +130,7 @@ void write_headline(Report& report) {
   const std::int64_t broken = nonfinite_rows(report);
   if (broken > 0) {
     report.headline_alarm = plural(broken, "row") + agree(broken, " holds", " hold") +
-                            " NaN or infinite logits" +
-                            (report.worst >= Severity::warn ? "," : ".");
+                            " NaN or infinity" + (report.worst >= Severity::warn ? "," : ".");
   }
   if (std::isnan(report.typical_keys)) {
     if (broken == 0) {
