@@ -31,6 +31,10 @@ TEST(laws_random_slow, decode_step_equals_last_forward_row) {
   check_law(broken_by_decode, kAnyRows, kCases, kNewSeed);
 }
 
+TEST(laws_random_slow, a_plan_serves_shorter_lengths_and_fewer_keys_with_the_bits_of_attention) {
+  check_law(broken_by_plan, {}, kCases, kNewSeed);
+}
+
 TEST(laws_random_slow, any_kv_split_then_merge_equals_the_whole) {
   check_law(broken_by_splits, {.q_lengths = false}, kCases, kNewSeed);
 }

@@ -28,6 +28,10 @@ TEST(laws_random, decode_step_equals_last_forward_row) {
   check_law(broken_by_decode, kAnyRows, 16, 15);
 }
 
+TEST(laws_random, a_plan_serves_shorter_lengths_and_fewer_keys_with_the_bits_of_attention) {
+  check_law(broken_by_plan, {.max_q_len = 40, .max_kv_len = 1600}, 12, 21);
+}
+
 TEST(laws_random, any_kv_split_then_merge_equals_the_whole) {
   check_law(broken_by_splits, {.q_lengths = false}, 12, 18);
 }

@@ -79,6 +79,17 @@ std::string statistics_difference(const HeadStats& a, const HeadStats& b) {
   return found.str();
 }
 
+// Lengths of [0, longest], where not given [0, all].
+TensorBuffer shorter_lengths(Rng& rng, const TensorBuffer& longest, std::int64_t batch,
+                             std::int64_t all) {
+  TensorBuffer lengths(DType::i64, Extents{batch});
+  for (std::int64_t b = 0; b < batch; ++b) {
+    const std::int64_t most = longest.given() ? static_cast<std::int64_t>(longest.at(b)) : all;
+    lengths.set(b, static_cast<double>(rng.integer(0, most)));
+  }
+  return lengths;
+}
+
 // RC_PARAMS is RapidCheck's own way to ask for a seed or for the steps of one failure.
 bool asked_by_environment() { return std::getenv("RC_PARAMS") != nullptr; }
 
@@ -152,6 +163,33 @@ std::string broken_by_chunks(const Draw& draw) {
 std::string broken_by_decode(const Draw& draw) {
   const Problem p = problem_of(draw);
   return chunk_difference(p, run(p), draw.q_len - 1, 1);
+}
+
+std::string broken_by_plan(const Draw& draw) {
+  const Problem longest = problem_of(draw);
+  ThreadExecutor pool(1 + draw.way / 2 % 4);
+  Wish wish{.pairs = draw.way % 5 == 0,
+            .stats = drawn_request(draw.way),
+            .executor = draw.way % 2 == 0 ? &pool : nullptr,
+            .threads = 1 + draw.way / 12 % 5};
+  Plan plan;
+  if (const Error error = make_plan(longest, wish, &plan)) return error.message();
+  Rng rng(static_cast<std::uint64_t>(draw.seed) + 3);
+  for (int call = 0; call < 4; ++call) {
+    const std::int64_t keys = call % 2 == 0 ? draw.kv_len : rng.integer(1, draw.kv_len);
+    Problem p = keys == draw.kv_len ? longest : key_part(longest, 0, keys);
+    if (call > 0) p.kv_lengths = shorter_lengths(rng, p.kv_lengths, p.shape.batch, keys);
+    if (call > 1) p.q_lengths = shorter_lengths(rng, p.q_lengths, p.shape.batch, draw.q_len);
+    wish.plan = nullptr;
+    const Outputs expected = run(p, wish);
+    wish.plan = &plan;
+    const Outputs planned = run(p, wish);
+    const std::string when = "in a plan, " + p.describe();
+    const std::string found = difference(expected, planned, when);
+    if (!found.empty()) return found;
+    if (expected.stats.heads != planned.stats.heads) return when + ": " + kStatisticsDiffer;
+  }
+  return {};
 }
 
 std::string broken_by_splits(const Draw& draw) {

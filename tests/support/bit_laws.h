@@ -21,6 +21,9 @@ std::string broken_by_batch(const Draw& draw);
 std::string broken_by_chunks(const Draw& draw);
 // The last query row alone, which is a decode step.
 std::string broken_by_decode(const Draw& draw);
+// The memory of a plan made at full length, in which calls with shorter kv_lengths and q_lengths
+// and with fewer keys run.
+std::string broken_by_plan(const Draw& draw);
 // Parts of whole splits, whose states merge in ascending order.
 std::string broken_by_splits(const Draw& draw);
 // Other strides, and a page without access rights beside every tensor; nothing between the elements

@@ -234,7 +234,11 @@ std::vector<std::pair<const char*, const TensorBuffer*>> Outputs::tensors() cons
           {"weights", &weights}};
 }
 
-Outputs run(const Problem& p, const Wish& wish) {
+namespace {
+
+// Makes the outputs that were wished for and hands a call's arguments to `act`.
+template <class Act>
+Outputs with_call(const Problem& p, const Wish& wish, const Act& act) {
   const Shape& s = p.shape;
   auto make_column = [&](DType dtype) {
     return TensorBuffer(dtype, Extents{s.batch, s.q_heads, s.q_len}, wish.layout, wish.placement);
@@ -274,8 +278,20 @@ Outputs run(const Problem& p, const Wish& wish) {
   Options options = p.call_options();
   options.executor = wish.executor;
   options.threads = wish.threads;
-  o.error = attention(p.query.view(), p.key.view(), p.value.view(), o.out.view(), options, extras);
+  o.error = act(p.query.view(), p.key.view(), p.value.view(), o.out.view(), options, extras);
   return o;
+}
+
+}  // namespace
+
+Outputs run(const Problem& p, const Wish& wish) {
+  return with_call(p, wish, [&](const auto&... call) {
+    return wish.plan == nullptr ? attention(call...) : wish.plan->attention(call...);
+  });
+}
+
+Error make_plan(const Problem& p, const Wish& wish, Plan* plan) {
+  return with_call(p, wish, [&](const auto&... call) { return Plan::make(call..., plan); }).error;
 }
 
 std::string first_difference(const Outputs& a, const Outputs& b) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <poise/attention.h>
+#include <poise/plan.h>
 
 #include <string>
 #include <vector>
@@ -74,6 +75,7 @@ struct Wish {
   Placement placement = Placement::heap;
   Executor* executor = nullptr;
   int threads = 1;
+  Plan* plan = nullptr;  // whose memory the call works in; null = attention()
 };
 
 struct Outputs {
@@ -87,6 +89,9 @@ struct Outputs {
 };
 
 Outputs run(const Problem& problem, const Wish& wish = {});
+
+// A plan for run(problem, wish).
+Error make_plan(const Problem& problem, const Wish& wish, Plan* plan);
 
 // "row_sum [0, 1, 5]: 1 against 1.0000001" for the first bit that differs between tensors that both
 // runs wrote; empty when none does. out and the softmax state come first.
