@@ -8,8 +8,8 @@
 #include <cmath>
 #include <limits>
 
+#include "reference_inputs.h"
 #include "view_values.h"
-#include "widen.h"
 
 namespace poise {
 namespace {
@@ -18,41 +18,6 @@ template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 template <class T>
 constexpr T kNaN = std::numeric_limits<T>::quiet_NaN();
-
-// Positions are sums of int64 numbers of any size; 128 bits hold them without overflow.
-__extension__ using Wide = __int128;
-
-// The element `offset` elements after the tensor's first one.
-template <class T>
-T load(const ConstTensor& tensor, std::int64_t offset) {
-  return static_cast<T>(element(tensor, offset));
-}
-
-// Where element [b, h, i, j] lies in a tensor that broadcasts from the right to [B, Hq, Lq, Lk].
-std::int64_t broadcast_offset(const ConstTensor& tensor, std::int64_t b, std::int64_t h,
-                              std::int64_t i, std::int64_t j) {
-  const std::int64_t index[kMaxRank] = {b, h, i, j};
-  std::int64_t offset = 0;
-  for (int axis = 0; axis < tensor.rank; ++axis)
-    if (tensor.extent(axis) != 1)
-      offset += index[axis + kMaxRank - tensor.rank] * tensor.stride(axis);
-  return offset;
-}
-
-// A [B, H, L, D] tensor as row-major T; rows at and after lengths[b] are not read and stay 0.
-template <class T>
-std::vector<T> load_rows(const ConstTensor& tensor, const std::vector<std::int64_t>& lengths) {
-  const std::int64_t heads = tensor.extent(1), rows = tensor.extent(2), dim = tensor.extent(3);
-  std::vector<T> dense(static_cast<std::size_t>(tensor.extent(0) * heads * rows * dim), T(0));
-  for (std::int64_t b = 0; b < tensor.extent(0); ++b)
-    for (std::int64_t h = 0; h < heads; ++h)
-      for (std::int64_t i = 0; i < lengths[static_cast<std::size_t>(b)]; ++i)
-        for (std::int64_t d = 0; d < dim; ++d)
-          dense[static_cast<std::size_t>(((b * heads + h) * rows + i) * dim + d)] =
-              load<T>(tensor, b * tensor.stride(0) + h * tensor.stride(1) + i * tensor.stride(2) +
-                                  d * tensor.stride(3));
-  return dense;
-}
 
 // One o_b per batch, used by causal, window and ALiBi alike.
 std::int64_t diagonal_of(const Options& options, std::int64_t b, std::int64_t kv_length,
@@ -71,84 +36,67 @@ std::int64_t diagonal_of(const Options& options, std::int64_t b, std::int64_t kv
   return kv_length - q_len;
 }
 
-// What is the same for every row of the call.
-template <class T>
-struct Call {
-  const Options& options;
-  std::vector<T> query, key, value;
-  std::int64_t kv_heads, head_dim;
-};
-
 // Key j < kv_lengths[b] is visible only if each of causal, window and mask allows it.
-template <class T>
-bool allowed(const Call<T>& call, std::int64_t diagonal, std::int64_t b, std::int64_t h,
-             std::int64_t i, std::int64_t j) {
-  const Options& options = call.options;
-  const Wide position = Wide(i) + diagonal;
+bool allowed(const Options& options, std::int64_t diagonal, const ReferencePlace& at,
+             std::int64_t j) {
+  const Position position = Position(at.i) + diagonal;
   if (options.causal.kind() != Causal::Kind::none && j > position) return false;
   if (options.window_left >= 0 && j < position - options.window_left) return false;
   if (options.window_right >= 0 && j > position + options.window_right) return false;
   if (!options.mask.given()) return true;
-  const std::int64_t offset = broadcast_offset(options.mask, b, h, i, j);
+  const std::int64_t offset = broadcast_offset(options.mask, at.b, at.h, at.i, j);
   return static_cast<const unsigned char*>(options.mask.data)[offset] != 0;
 }
 
 template <class T>
-T alibi(const ConstTensor& slopes, std::int64_t b, std::int64_t h, Wide distance) {
-  const std::int64_t offset =
-      slopes.rank == 1 ? h * slopes.stride(0) : b * slopes.stride(0) + h * slopes.stride(1);
-  return -load<T>(slopes, offset) * static_cast<T>(distance < 0 ? -distance : distance);
+T alibi_slope(const ConstTensor& slopes, std::int64_t b, std::int64_t h) {
+  return load<T>(slopes, slopes.rank == 1 ? h * slopes.stride(0)
+                                          : b * slopes.stride(0) + h * slopes.stride(1));
 }
 
-// query . key -> scores -> capped -> logits of row [b, h, i].
+// query . key -> scores -> capped -> logits of one row.
 template <class T>
-void fill_logits(const Call<T>& call, ReferenceResult<T>& r, std::int64_t b, std::int64_t h,
-                 std::int64_t i) {
-  const Options& options = call.options;
-  const std::int64_t kv_head = h / (r.q_heads / call.kv_heads);
-  const std::int64_t row = r.row_index(b, h, i),
-                     diagonal = r.diagonals[static_cast<std::size_t>(b)];
-  const T* q = call.query.data() + row * call.head_dim;
-  const T scale = r.scales[static_cast<std::size_t>(h)], softcap = static_cast<T>(options.softcap);
-  for (std::int64_t j = 0; j < r.kv_lengths[static_cast<std::size_t>(b)]; ++j) {
-    const T* k = call.key.data() + ((b * call.kv_heads + kv_head) * r.kv_len + j) * call.head_dim;
-    T dot = 0;
-    for (std::int64_t d = 0; d < call.head_dim; ++d) dot += q[d] * k[d];
-    const T score = scale * dot;
+void fill_logits(const ReferenceInputs<T>& in, const Options& options, const ReferencePlace& at,
+                 ReferenceResult<T>& r) {
+  const auto batch = static_cast<std::size_t>(at.b), head = static_cast<std::size_t>(at.h),
+             dim = static_cast<std::size_t>(in.head_dim);
+  const T softcap = static_cast<T>(options.softcap);
+  for (std::int64_t j = 0; j < r.kv_lengths[batch]; ++j) {
+    const std::size_t key_row = at.key_rows + static_cast<std::size_t>(j);
+    const std::size_t pair = at.pairs + static_cast<std::size_t>(j);
+    const T dots = dot(in.query.data() + at.query, in.key.data() + key_row * dim, in.head_dim);
+    const T score = r.scales[head] * dots;
     const T capped = softcap > T(0) ? softcap * std::tanh(score / softcap) : score;
-    const auto at = static_cast<std::size_t>(row * r.kv_len + j);
-    r.dots[at] = dot;
-    r.scores[at] = score;
-    r.capped[at] = capped;
+    r.dots[pair] = dots;
+    r.scores[pair] = score;
+    r.capped[pair] = capped;
 
-    if (!allowed(call, diagonal, b, h, i, j)) continue;
+    if (!allowed(options, r.diagonals[batch], at, j)) continue;
     const T bias = options.bias.given()
-                       ? load<T>(options.bias, broadcast_offset(options.bias, b, h, i, j))
+                       ? load<T>(options.bias, broadcast_offset(options.bias, at.b, at.h, at.i, j))
                        : T(0);
     if (bias == -kInfinity<T>) continue;
     T logit = capped;
     if (options.alibi_slopes.given())
-      logit += alibi<T>(options.alibi_slopes, b, h, Wide(i) + diagonal - j);
+      logit += -alibi_slope<T>(options.alibi_slopes, at.b, at.h) *
+               alibi_distance<T>(r.diagonals[batch], at.i, j);
     if (options.bias.given()) logit += bias;
-    r.bias[at] = bias;
-    r.logits[at] = logit;
+    r.bias[pair] = bias;
+    r.logits[pair] = logit;
   }
 }
 
-// softmax over the visible logits of row [b, h, i], with the sink in the denominator, times value.
+// softmax over the visible logits of one row, with the sink in the denominator, times value.
 template <class T>
-void fill_output(const Call<T>& call, ReferenceResult<T>& r, std::int64_t b, std::int64_t h,
-                 std::int64_t i) {
-  const std::int64_t kv_head = h / (r.q_heads / call.kv_heads);
-  const auto row = static_cast<std::size_t>(r.row_index(b, h, i));
+void fill_output(const ReferenceInputs<T>& in, const ReferencePlace& at, ReferenceResult<T>& r) {
+  const std::size_t row = at.row;
   const auto kv_len = static_cast<std::size_t>(r.kv_len);
   const auto value_dim = static_cast<std::size_t>(r.value_dim);
-  const T* logits = r.logits.data() + row * kv_len;
-  T* weights = r.weights.data() + row * kv_len;
-  T* out = r.out.data() + row * value_dim;
-  const T* value = call.value.data() +
-                   static_cast<std::size_t>(b * call.kv_heads + kv_head) * kv_len * value_dim;
-  const T sink = r.sinks[static_cast<std::size_t>(h)];
+  const T* logits = r.logits.data() + at.pairs;
+  T* weights = r.weights.data() + at.pairs;
+  T* out = r.out.data() + at.out;
+  const T* value = in.value.data() + at.key_rows * value_dim;
+  const T sink = r.sinks[static_cast<std::size_t>(at.h)];
 
   T max_score = -kInfinity<T>;
   bool has_nan = false;
@@ -236,18 +184,11 @@ template <class T>
 ReferenceResult<T> reference_attention(const ConstTensor& query, const ConstTensor& key,
                                        const ConstTensor& value, const Options& options) {
   ReferenceResult<T> r = resolve<T>(query, key, value, options);
-  const Call<T> call{options,
-                     load_rows<T>(query, r.q_lengths),
-                     load_rows<T>(key, r.kv_lengths),
-                     load_rows<T>(value, r.kv_lengths),
-                     key.extent(1),
-                     query.extent(3)};
-  for (std::int64_t b = 0; b < r.batch; ++b)
-    for (std::int64_t h = 0; h < r.q_heads; ++h)
-      for (std::int64_t i = 0; i < r.q_lengths[static_cast<std::size_t>(b)]; ++i) {
-        fill_logits(call, r, b, h, i);
-        fill_output(call, r, b, h, i);
-      }
+  const ReferenceInputs<T> in(query, key, value, r);
+  for_each_row(r, in, [&](const ReferencePlace& at) {
+    fill_logits(in, options, at, r);
+    fill_output(in, at, r);
+  });
   return r;
 }
 
