@@ -121,7 +121,8 @@ ReferenceGradients<T> reference_backward(const ConstTensor& query, const ConstTe
   g.dslopes.assign(static_cast<std::size_t>(r.batch * r.q_heads), T(0));
   for_each_row(r, in, [&](const ReferencePlace& at) {
     const T* row_dout = dense_dout.data() + at.out;
-    fill_dlogits(in, at, row_dout, dense_dlse[at.row], g);
+    const T row_dlse = dense_dlse.empty() ? T(0) : dense_dlse[at.row];
+    fill_dlogits(in, at, row_dout, row_dlse, g);
     add_row(in, options, at, row_dout, g, sums);
   });
   g.dkey = sum_groups(sums.dkey, r.batch, r.q_heads, in.kv_heads, r.kv_len * in.head_dim);

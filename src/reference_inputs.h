@@ -51,6 +51,12 @@ std::vector<T> load_rows(const ConstTensor& tensor, const std::vector<std::int64
   return dense;
 }
 
+// The same, empty when no tensor is given.
+template <class T>
+std::vector<T> load_given(const ConstTensor& tensor, const std::vector<std::int64_t>& lengths) {
+  return tensor.given() ? load_rows<T>(tensor, lengths) : std::vector<T>();
+}
+
 // |i + o_b - j|, what ALiBi's slope is multiplied by.
 template <class T>
 T alibi_distance(std::int64_t diagonal, std::int64_t i, std::int64_t j) {

@@ -7,13 +7,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <iostream>
 #include <limits>
 #include <sstream>
 
 #include "support/bounds.h"
 #include "support/child_process.h"
+#include "support/drawn_law.h"
 #include "support/isa.h"
 #include "support/shuffled_executor.h"
 #include "support/slices.h"
@@ -89,9 +88,6 @@ TensorBuffer shorter_lengths(Rng& rng, const TensorBuffer& longest, std::int64_t
   }
   return lengths;
 }
-
-// RC_PARAMS is RapidCheck's own way to ask for a seed or for the steps of one failure.
-bool asked_by_environment() { return std::getenv("RC_PARAMS") != nullptr; }
 
 }  // namespace
 
@@ -301,29 +297,8 @@ std::string broken_by_merged_statistics(const Draw& draw) {
 void check_law(std::string (*broken)(const Draw&), const DrawLimits& limits, int cases,
                std::uint64_t seed) {
   for_each_isa_and_dtype([&](DType dtype) {
-    rc::detail::TestParams params = rc::detail::configuration().testParams;
-    if (!asked_by_environment()) {
-      params.maxSuccess = active_isa() == "scalar" ? std::max(1, cases / 4) : cases;
-      if (seed != 0) params.seed = seed + static_cast<std::uint64_t>(dtype);
-    }
-    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
-    const rc::detail::TestMetadata metadata{
-        std::string(test->name()) + '/' + active_isa() + '/' + name(dtype), test->name()};
-    const auto result = rc::detail::checkTestable(
-        [&] {
-          const Draw draw = *draws(dtype, limits);
-          const std::string found = broken(draw);
-          if (!found.empty()) RC_FAIL(found);
-        },
-        metadata, params);
-    std::ostringstream message;
-    rc::detail::printResultMessage(result, message);
-    if (result.is<rc::detail::SuccessResult>()) {
-      if (seed == 0)
-        std::cout << metadata.id << ", seed " << params.seed << ": " << message.str() << "\n";
-      return;
-    }
-    ADD_FAILURE() << metadata.id << ", seed " << params.seed << "\n" << message.str();
+    const int draws_of_set = active_isa() == "scalar" ? std::max(1, cases / 4) : cases;
+    check_draws(broken, dtype, limits, draws_of_set, seed, active_isa());
   });
 }
 
