@@ -424,6 +424,10 @@ Judgement run_mask_dtypes() {
   return checks.verdict();
 }
 
+// The kernels' gradients of one call by the names of `expect`. There is no backward kernel, so
+// nothing.
+std::optional<CaseGradients> solve_backward(const GradientProblem&) { return {}; }
+
 }  // namespace
 
 CaseResult solve(const Problem& problem, bool reference) {
@@ -437,6 +441,13 @@ CaseResult solve(const Problem& problem, bool reference) {
     if (tensor->given() && !tensor->gaps_untouched())
       throw std::runtime_error(std::string("wrote outside ") + name);
   return {o.out.values(), o.lse.values(), o.max_score.values()};
+}
+
+CaseResult solve_case(const CaseFile& file, bool reference) {
+  if (reference) return reference_case_result(file);
+  CaseResult result = solve(case_problem(file), reference);
+  if (const auto g = case_gradient_problem(file)) result.gradients = solve_backward(*g);
+  return result;
 }
 
 bool reference_can_run(const CaseFile& file) {

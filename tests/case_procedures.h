@@ -17,7 +17,11 @@ bool reference_can_run(const CaseFile& file);
 // Throws std::runtime_error for a case it does not know.
 Judgement run_procedure(const CaseFile& file, bool reference);
 
-// One call by either engine; throws when attention() refuses it.
+// One call by either engine, without gradients; throws when attention() refuses it.
 CaseResult solve(const Problem& problem, bool reference);
+
+// A value case by either engine: outputs, and gradients where the case has them and the engine a
+// backward pass.
+CaseResult solve_case(const CaseFile& file, bool reference);
 
 }  // namespace poise::test

@@ -137,7 +137,7 @@ std::string broken_by_differences(const Draw& draw) {
 }
 
 TEST(reference_tangent, double_backward_equals_finite_difference_of_backward) {
-  check_draws(broken_by_differences, DType::f64, kTiny, 100, 42);
+  check_draws(broken_by_differences, DType::f64, kTiny, 60, 42);
 }
 
 // The same numbers when T is wider or narrower, and the two ways to the tangent are one.

@@ -75,18 +75,21 @@ TEST(reference, softmax_of_three_ones_and_a_five) {
 }
 
 TEST(reference, value_cases_hold) {
-  int cases = 0;
+  int cases = 0, gradients = 0;
   for (const auto& entry : std::filesystem::directory_iterator(POISE_SOURCE_DIR "/tests/cases")) {
     if (entry.path().extension() != ".json") continue;
     const CaseFile file = read_case(entry.path());
     if (file.cls != "value" || file.dtype != "f32") continue;
-    const ReferenceResult<double> r = reference_of<double>(case_problem(file));
-    const Judgement verdict = judge_case(file, {r.out, r.lse, r.max_score});
+    const CaseResult result = reference_case_result(file);
+    const Judgement verdict = judge_case(file, result);
+    EXPECT_EQ(result.gradients.has_value(), expects_gradients(file)) << file.id;
+    gradients += result.gradients.has_value();
     // Double arithmetic must sit far inside tolerances that were made for f32.
     EXPECT_LE(verdict.worst, 1e-2) << file.id << ": " << verdict.where;
     ++cases;
   }
   EXPECT_GE(cases, 30);
+  EXPECT_GE(gradients, 18);
 }
 
 TEST(reference, a_wider_type_changes_no_digit_that_counts) {

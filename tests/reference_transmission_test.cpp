@@ -23,7 +23,7 @@ GradientProblem rows_of(const std::vector<double>& logits, std::int64_t rows, st
     for (std::int64_t c = 0; c < n; ++c) p.value.set(j * n + c, j == c ? 1 : 0);
   }
   p.options.scale = 1;
-  return {p, seed + 1, false, false};
+  return gradient_problem(p, seed + 1, false, false);
 }
 
 ReferenceGradientHead head_of(const GradientProblem& g, const StatsRequest& request = {}) {

@@ -1,19 +1,31 @@
 // Case files: JSON to tensors and options, expectations to a verdict.
 //
-// In: files in the schema of tests/cases/README.md. Out: Problem, Judgement. Backward expectations
-// (dq, dk, dv and so on) are not looked at: nothing computes them.
+// In: files in the schema of tests/cases/README.md. Out: Problem, GradientProblem, Judgement. A key
+// of `expect` that nothing here compares is refused when the file is read.
 #include "support/case_file.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <set>
 #include <stdexcept>
 
 namespace poise::test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+const std::set<std::string> kGradients = {"dq",    "dk",    "dv",     "ds_dense",
+                                          "dbias", "dsink", "dscale", "dslopes"};
+
+// What else `expect` may hold, by class: outputs, rules for them, and words for people.
+const std::map<std::string, std::set<std::string>> kExpectations = {
+    {"value", {"out", "lse", "max_score", "tol", "tol_by_row", "tol_meaning", "one_of"}},
+    {"isolation", {"rows", "row1"}},
+    {"error", {"error", "no_write"}},
+    {"empty", {"no_crash"}},
+    {"sweep", {"out", "lse"}}};
 
 [[noreturn]] void refuse(const std::string& sentence) { throw std::runtime_error(sentence); }
 
@@ -102,6 +114,15 @@ void read_option(Problem& p, const std::string& key, const Json& value) {
     return;  // what window and ALiBi do anyway, unless causal is top_left: see case_problem()
   else
     refuse("option " + key + " = " + value.dump() + " is not in the schema");
+}
+
+void check_expectations(const CaseFile& file) {
+  if (!file.json.contains("expect") || file.json.at("expect").is_string()) return;
+  const auto known = kExpectations.find(file.cls);
+  if (known == kExpectations.end()) refuse("class " + file.cls + " has no expectations by name");
+  for (const auto& [key, value] : file.json.at("expect").items())
+    if (known->second.count(key) == 0 && (file.cls != "value" || kGradients.count(key) == 0))
+      refuse("expect." + key + " is not in the schema");
 }
 
 // |got - expected| over its tolerance; exact agreement is 0 and a non-finite mismatch infinity.
@@ -210,6 +231,9 @@ CaseFile read_case(const std::string& path) {
   file.title = file.json.at("title");
   file.cls = file.json.at("cls");
   file.dtype = file.json.value("dtype", "f32");
+  check_expectations(file);
+  if (expects_gradients(file) && !file.json.contains("do"))
+    refuse("gradients are expected, but `do` is not given");
   return file;
 }
 
@@ -238,6 +262,47 @@ Problem case_problem(const CaseFile& file) {
   return p;
 }
 
+std::optional<GradientProblem> case_gradient_problem(const CaseFile& file) {
+  if (!file.json.contains("do")) return {};
+  GradientProblem g;
+  g.problem = case_problem(file);
+  g.dout = case_tensor(file.json.at("do"), g.problem.dtype);
+  if (file.json.contains("dlse"))
+    g.dlse = case_tensor(file.json.at("dlse"), g.problem.number_dtype());
+  return g;
+}
+
+CaseGradients case_gradients(const GradientProblem& g,
+                             const ReferenceGradients<double>& gradients) {
+  CaseGradients named = {{"dq", gradients.dquery},     {"dk", gradients.dkey},
+                         {"dv", gradients.dvalue},     {"ds_dense", gradients.dlogits},
+                         {"dbias", gradients.dbias},   {"dsink", gradients.dsinks},
+                         {"dscale", gradients.dscale}, {"dslopes", gradients.dslopes}};
+  // Element n of what a call has per head, or per batch and head, goes to n % count.
+  auto sum_to = [&](const char* name, std::size_t count) {
+    std::vector<double> sums(count, 0.0);
+    for (std::size_t n = 0; n < named[name].size(); ++n) sums[n % count] += named[name][n];
+    named[name] = sums;
+  };
+  const Problem& p = g.problem;
+  if (!p.scale_per_head.given()) sum_to("dscale", 1);
+  if (p.alibi_slopes.view().rank == 1)
+    sum_to("dslopes", static_cast<std::size_t>(p.alibi_slopes.count()));
+  return named;
+}
+
+CaseResult reference_case_result(const CaseFile& file) {
+  const std::optional<GradientProblem> g = case_gradient_problem(file);
+  if (!g) {
+    ReferenceResult<double> r = reference_of<double>(case_problem(file));
+    return {std::move(r.out), std::move(r.lse), std::move(r.max_score)};
+  }
+  ReferenceGradients<double> gradients = reference_gradients_of<double>(*g);
+  CaseGradients named = case_gradients(*g, gradients);
+  ReferenceResult<double>& r = gradients.forward;
+  return {std::move(r.out), std::move(r.lse), std::move(r.max_score), std::move(named)};
+}
+
 Judgement judge_case(const CaseFile& file, const CaseResult& result) {
   Judgement verdict;
   const Json& expect = file.json.at("expect");
@@ -245,16 +310,30 @@ Judgement judge_case(const CaseFile& file, const CaseResult& result) {
     compare_by_row(verdict, file, result);
     return verdict;
   }
-  const std::pair<const char*, const std::vector<double>*> outputs[] = {
+  std::map<std::string, const std::vector<double>*> outputs = {
       {"out", &result.out}, {"lse", &result.lse}, {"max_score", &result.max_score}};
-  for (const auto& [output, got] : outputs) {
-    if (!expect.contains(output)) continue;
-    if (expect.at(output).at("data").size() != got->size())
-      refuse(std::string(output) + " has " + std::to_string(got->size()) + " elements, expected " +
-             std::to_string(expect.at(output).at("data").size()));
-    compare(verdict, output, expect.at(output), expect.at("tol").at(output), *got, 0, got->size());
+  if (result.gradients)
+    for (const auto& [name, values] : *result.gradients) outputs[name] = &values;
+  for (const auto& [key, expected] : expect.items()) {
+    const auto output = outputs.find(key);
+    if (output == outputs.end()) {
+      if (result.gradients && kGradients.count(key) > 0) refuse(key + " was not computed");
+      continue;
+    }
+    const std::vector<double>& got = *output->second;
+    if (expected.at("data").size() != got.size())
+      refuse(key + " has " + std::to_string(got.size()) + " elements, expected " +
+             std::to_string(expected.at("data").size()));
+    compare(verdict, key, expected, expect.at("tol").at(key), got, 0, got.size());
   }
   return verdict;
+}
+
+bool expects_gradients(const CaseFile& file) {
+  if (!file.json.contains("expect") || !file.json.at("expect").is_object()) return false;
+  for (const auto& [key, value] : file.json.at("expect").items())
+    if (kGradients.count(key) > 0) return true;
+  return false;
 }
 
 }  // namespace poise::test

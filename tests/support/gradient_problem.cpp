@@ -15,8 +15,8 @@ long double without_second_order(long double near, long double far) { return (4 
 
 }  // namespace
 
-GradientProblem::GradientProblem(Problem of, std::uint64_t seed, bool with_dlse, bool strided)
-    : problem(std::move(of)) {
+GradientProblem gradient_problem(Problem problem, std::uint64_t seed, bool with_dlse,
+                                 bool strided) {
   const Shape& s = problem.shape;
   Rng rng(seed);
   auto drawn = [&](DType dtype, const Extents& extents) {
@@ -24,13 +24,16 @@ GradientProblem::GradientProblem(Problem of, std::uint64_t seed, bool with_dlse,
     tensor.fill([&] { return rng.normal(); });
     return strided ? tensor.copied(kLayouts[rng.integer(0, std::size(kLayouts) - 1)]) : tensor;
   };
-  dout = drawn(problem.dtype, {s.batch, s.q_heads, s.q_len, s.value_dim});
-  if (with_dlse) dlse = drawn(problem.number_dtype(), {s.batch, s.q_heads, s.q_len});
+  GradientProblem g;
+  g.dout = drawn(problem.dtype, {s.batch, s.q_heads, s.q_len, s.value_dim});
+  if (with_dlse) g.dlse = drawn(problem.number_dtype(), {s.batch, s.q_heads, s.q_len});
+  g.problem = std::move(problem);
+  return g;
 }
 
 GradientProblem gradient_problem_of(const Draw& draw) {
-  return {problem_of(draw), static_cast<std::uint64_t>(draw.seed) + 2, draw.way % 2 == 1,
-          draw.layouts > 1};
+  return gradient_problem(problem_of(draw), static_cast<std::uint64_t>(draw.seed) + 2,
+                          draw.way % 2 == 1, draw.layouts > 1);
 }
 
 std::vector<NamedGradient> named_gradients(const GradientProblem& g,
@@ -89,10 +92,11 @@ std::vector<double> numeric_tangent(
     const std::function<std::vector<long double>(double step)>& results) {
   const std::vector<long double> back_2 = results(-2 * kNumericStep), back = results(-kNumericStep),
                                  ahead = results(kNumericStep), ahead_2 = results(2 * kNumericStep);
+  constexpr auto kStep = static_cast<long double>(kNumericStep);
   std::vector<double> tangent;
   for (std::size_t n = 0; n < ahead.size(); ++n)
     tangent.push_back(static_cast<double>(without_second_order(
-        (ahead[n] - back[n]) / (2 * kNumericStep), (ahead_2[n] - back_2[n]) / (4 * kNumericStep))));
+        (ahead[n] - back[n]) / (2 * kStep), (ahead_2[n] - back_2[n]) / (4 * kStep))));
   return tangent;
 }
 

@@ -19,10 +19,10 @@ struct GradientProblem {
   Problem problem;
   TensorBuffer dout;  // [B, Hq, Lq, Dv], of the problem's dtype
   TensorBuffer dlse;  // [B, Hq, Lq], of its number dtype, or absent
-
-  // A seed draws standard normal elements and, when `strided`, an order of memory for each tensor.
-  GradientProblem(Problem of, std::uint64_t seed, bool with_dlse, bool strided);
 };
+
+// A seed draws standard normal elements and, when `strided`, an order of memory for each tensor.
+GradientProblem gradient_problem(Problem problem, std::uint64_t seed, bool with_dlse, bool strided);
 
 // Draw::way decides whether dlse is given; layouts are those of the draw.
 GradientProblem gradient_problem_of(const Draw& draw);
