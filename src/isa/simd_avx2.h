@@ -66,9 +66,10 @@ struct Simd<float> {
   static Vec max_where(Mask m, Vec a, Vec kept) { return max(select(m, a, kept), kept); }
 
   static Vec fraction(Vec x) { return _mm256_sub_ps(x, _mm256_floor_ps(x)); }
-  static Vec scale_by_power(Vec p, Vec x) {
+  static Vec scale_by_power(Vec p, Vec x, Vec cut) {
     const __m256i n = _mm256_cvttps_epi32(_mm256_floor_ps(x));
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(n, 23)));
+    const __m256i scaled = _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(n, 23));
+    return _mm256_andnot_ps(less(x, cut), _mm256_castsi256_ps(scaled));
   }
 
   // Sets of kBinsPerPart bits per lane, for counting (kernels/histogram.inl).
@@ -220,9 +221,10 @@ struct Simd<double> {
   static Vec max_where(Mask m, Vec a, Vec kept) { return max(select(m, a, kept), kept); }
 
   static Vec fraction(Vec x) { return _mm256_sub_pd(x, _mm256_floor_pd(x)); }
-  static Vec scale_by_power(Vec p, Vec x) {
+  static Vec scale_by_power(Vec p, Vec x, Vec cut) {
     const __m256i n = _mm256_cvtepi32_epi64(_mm256_cvttpd_epi32(_mm256_floor_pd(x)));
-    return _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(p), _mm256_slli_epi64(n, 52)));
+    const __m256i scaled = _mm256_add_epi64(_mm256_castpd_si256(p), _mm256_slli_epi64(n, 52));
+    return _mm256_andnot_pd(less(x, cut), _mm256_castsi256_pd(scaled));
   }
 
   using Bits = __m256i;

@@ -64,8 +64,10 @@ struct Simd<float> {
 
   // x - floor(x), exact.
   static Vec fraction(Vec x) { return _mm512_reduce_ps(x, 0x09); }
-  // p * 2^floor(x), for p in [1, 2).
-  static Vec scale_by_power(Vec p, Vec x) { return _mm512_scalef_ps(p, x); }
+  // p * 2^floor(x), for p in [1, 2); exactly 0 where x < cut, NaN where x is.
+  static Vec scale_by_power(Vec p, Vec x, Vec cut) {
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, cut, _CMP_NLT_UQ), p, x);
+  }
 
   // Sets of kBinsPerPart bits per lane, for counting (kernels/histogram.inl).
   using Bits = __m512i;
@@ -209,7 +211,9 @@ struct Simd<double> {
   static Vec max_where(Mask m, Vec a, Vec kept) { return _mm512_mask_max_pd(kept, m, a, kept); }
 
   static Vec fraction(Vec x) { return _mm512_reduce_pd(x, 0x09); }
-  static Vec scale_by_power(Vec p, Vec x) { return _mm512_scalef_pd(p, x); }
+  static Vec scale_by_power(Vec p, Vec x, Vec cut) {
+    return _mm512_maskz_scalef_pd(_mm512_cmp_pd_mask(x, cut, _CMP_NLT_UQ), p, x);
+  }
 
   using Bits = __m512i;
   using BitWord = uint64_t;

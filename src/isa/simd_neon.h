@@ -84,10 +84,11 @@ struct Simd<float> {
 
   // x - floor(x), exact.
   static Vec fraction(Vec x) { return vsubq_f32(x, vrndmq_f32(x)); }
-  // p * 2^floor(x), for p in [1, 2).
-  static Vec scale_by_power(Vec p, Vec x) {
+  // p * 2^floor(x), for p in [1, 2); exactly 0 where x < cut, NaN where x is.
+  static Vec scale_by_power(Vec p, Vec x, Vec cut) {
     const int32x4_t n = vcvtmq_s32_f32(x);
-    return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), vshlq_n_s32(n, 23)));
+    const int32x4_t scaled = vaddq_s32(vreinterpretq_s32_f32(p), vshlq_n_s32(n, 23));
+    return select(less(x, cut), zero(), vreinterpretq_f32_s32(scaled));
   }
 
   // The first n 16-bit elements, widened exactly; and back, rounded to nearest even. FCVTL and
@@ -240,9 +241,10 @@ struct Simd<double> {
   }
 
   static Vec fraction(Vec x) { return vsubq_f64(x, vrndmq_f64(x)); }
-  static Vec scale_by_power(Vec p, Vec x) {
+  static Vec scale_by_power(Vec p, Vec x, Vec cut) {
     const int64x2_t n = vcvtmq_s64_f64(x);
-    return vreinterpretq_f64_s64(vaddq_s64(vreinterpretq_s64_f64(p), vshlq_n_s64(n, 52)));
+    const int64x2_t scaled = vaddq_s64(vreinterpretq_s64_f64(p), vshlq_n_s64(n, 52));
+    return select(less(x, cut), zero(), vreinterpretq_f64_s64(scaled));
   }
 
   // Sets of kBinsPerPart bits per lane, for counting (kernels/histogram.inl).

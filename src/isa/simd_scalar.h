@@ -62,7 +62,7 @@ struct Simd {
     return n - (usable && static_cast<T>(n) > x ? 1 : 0);
   }
   static Vec fraction(Vec x) { return x - static_cast<T>(floor_of(x)); }
-  static Vec scale_by_power(Vec p, Vec x) {
+  static Vec scale_by_power(Vec p, Vec x, Vec cut) {
     constexpr int kMantissaBits = sizeof(T) == 4 ? 23 : 52;
     using Word = decltype(bits_of(T(0)));
     const Word shifted = static_cast<Word>(floor_of(x)) << kMantissaBits;
@@ -70,7 +70,7 @@ struct Simd {
     __builtin_memcpy(&bits, &p, sizeof p);
     bits += shifted;
     __builtin_memcpy(&p, &bits, sizeof p);
-    return p;
+    return x < cut ? T(0) : p;
   }
 
   // A set of kBinsPerPart bits, for counting (kernels/histogram.inl).

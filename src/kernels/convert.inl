@@ -117,26 +117,43 @@ POISE_INLINE bool rows_collide(int64_t stride) {
   return stride * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
 }
 
+// sum[r] takes in the squares of row r of R rows with adjacent columns.
+template <class S, int R>
+POISE_INLINE void add_squares(const typename S::T* data, int64_t stride, int64_t columns,
+                              typename S::Vec (&sum)[R]) {
+  using Vec = typename S::Vec;
+  int64_t c = 0;
+  for (; c + S::kLanes <= columns; c += S::kLanes) {
+    POISE_UNROLL(8)
+    for (int r = 0; r < R; ++r) {
+      const Vec x = S::load_any(data + r * stride + c);
+      sum[r] = S::fma(x, x, sum[r]);
+    }
+  }
+  if (c == columns) return;
+  POISE_UNROLL(8)
+  for (int r = 0; r < R; ++r) {
+    const Vec x = S::load_first(data + r * stride + c, columns - c);
+    sum[r] = S::fma(x, x, sum[r]);
+  }
+}
+
 // Squares of all elements of `rows` rows with adjacent columns, summed: a number only if they are
-// all finite (and none so large that its square is not).
+// all finite (and none so large that its square is not). Eight chains of additions at once: one
+// would wait for itself.
 template <class S>
 inline typename S::T sum_of_squares(const typename S::T* data, int64_t stride, int64_t rows,
                                     int64_t columns) {
-  using Vec = typename S::Vec;
-  Vec sum = S::zero();
-  for (int64_t r = 0; r < rows; ++r) {
-    const typename S::T* from = data + r * stride;
-    int64_t c = 0;
-    for (; c + S::kLanes <= columns; c += S::kLanes) {
-      const Vec x = S::load_any(from + c);
-      sum = S::fma(x, x, sum);
-    }
-    if (c < columns) {
-      const Vec x = S::load_first(from + c, columns - c);
-      sum = S::fma(x, x, sum);
-    }
-  }
-  return add_lanes<S>(sum);
+  constexpr int R = 8;
+  typename S::Vec sum[R], rest[1] = {S::zero()};
+  POISE_UNROLL(8)
+  for (int i = 0; i < R; ++i) sum[i] = S::zero();
+  int64_t r = 0;
+  for (; r + R <= rows; r += R) add_squares<S, R>(data + r * stride, stride, columns, sum);
+  for (; r < rows; ++r) add_squares<S, 1>(data + r * stride, stride, columns, rest);
+  POISE_UNROLL(8)
+  for (int i = 0; i < R; ++i) rest[0] = S::add(rest[0], sum[i]);
+  return add_lanes<S>(rest[0]);
 }
 
 // Copies `rows` rows of `columns` elements, widened; row r goes to packed + r * packed_stride.

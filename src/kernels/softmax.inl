@@ -52,7 +52,7 @@ POISE_INLINE typename S::Vec exp2(typename S::Vec x) {
   POISE_UNROLL(16)
   for (int i = Table::kTerms - 2; i >= 0; --i) p = S::fma(p, u, S::set(Table::kPower[i]));
   p = S::fma(p, u, S::set(1));
-  return S::select(S::less(x, S::set(Table::kCut)), S::zero(), S::scale_by_power(p, x));
+  return S::scale_by_power(p, x, S::set(Table::kCut));
 }
 
 // e^t for t <= 0, -inf or NaN.

@@ -11,12 +11,7 @@ inline void fill(typename S::T* to, int64_t count, typename S::T x) {
 // The sum of squares of all queries along the lanes: no single one is larger.
 template <class S>
 inline typename S::T query_squares(const typename S::T* query, int64_t head_dim) {
-  typename S::Vec sum = S::zero();
-  for (int64_t i = 0; i < head_dim * kQueries<S>; i += S::kLanes) {
-    const typename S::Vec x = S::load(query + i);
-    sum = S::fma(x, x, sum);
-  }
-  return add_lanes<S>(sum);
+  return sum_of_squares<S>(query, kQueries<S>, head_dim, kQueries<S>);
 }
 
 template <class S>
