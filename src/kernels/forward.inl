@@ -16,7 +16,8 @@ inline void open_part(const ForwardTask& task, Tile<S>& tile) {
   constexpr int Q = kQueries<S>;
   if (tile.part_open) return;
   tile.part_open = true;
-  fill<S>(tile.part_out, tile_numbers<S>(task.value_dim), 0);
+  tile.part_empty = true;
+  if constexpr (kIsNarrow<S>) fill<S>(tile.part_out, tile_numbers<S>(task.value_dim), 0);
   fill<S>(tile.part_max, Q, Limits<typename S::T>::kLowest);
   fill<S>(tile.part_sum, Q, 0);
   if (task.level != TallyLevel::off)
@@ -26,10 +27,11 @@ inline void open_part(const ForwardTask& task, Tile<S>& tile) {
 // whole = merge(whole, part) for every row of the tile.
 template <class S>
 inline void close_part(const ForwardTask& task, const Workspace<S>& space, Tile<S>& tile) {
+  using T = typename S::T;
   constexpr int W = S::kLanes;
   if (!tile.part_open) return;
   tile.part_open = false;
-  typename S::T *max = space.merged_max, *alpha = space.alpha, *beta = space.beta;
+  T *max = space.merged_max, *alpha = space.alpha, *beta = space.beta;
   for (int64_t lane = 0; lane < tile.rows; lane += W) {
     const MergeFactors<S> f =
         merge_factors<S>(S::load(tile.whole_max + lane), S::load(tile.part_max + lane));
@@ -46,7 +48,15 @@ inline void close_part(const ForwardTask& task, const Workspace<S>& space, Tile<
     }
     S::store(tile.whole_max + lane, f.max);
   }
-  join_sums<S>(tile, task.value_dim, alpha, beta, tile.part_out, tile.whole_out);
+  if (!tile.whole_empty)
+    return join_sums<S>(tile, task.value_dim, alpha, tile.whole_out, beta, tile.part_out,
+                        tile.whole_out);
+  // The first part becomes the whole where it lies.
+  join_sums<S>(tile, task.value_dim, alpha, nullptr, beta, tile.part_out, tile.part_out);
+  T* const spare = tile.whole_out;
+  tile.whole_out = tile.part_out;
+  tile.part_out = spare;
+  tile.whole_empty = false;
 }
 
 template <class T>
@@ -112,6 +122,7 @@ inline void write_tile(ForwardTask& task, const Workspace<S>& space, Tile<S>& ti
   using T = typename S::T;
   constexpr int W = S::kLanes, Q = kQueries<S>;
   if (task.level != TallyLevel::off) emit_tallies<S>(task, tile);
+  if (tile.whole_empty) fill<S>(tile.whole_out, tile_numbers<S>(task.value_dim), 0);
   for (int64_t i = 0; i < tile.rows; ++i) {
     if (task.lse_without_sink.data != nullptr)  // a logarithm costs as much as four keys
       put(task, task.lse_without_sink, tile.row + i,
@@ -134,7 +145,7 @@ inline void write_tile(ForwardTask& task, const Workspace<S>& space, Tile<S>& ti
       S::store(alpha + lane, f.alpha);
       S::store(beta + lane, f.beta);
     }
-    join_sums<S>(tile, task.value_dim, alpha, beta, nullptr, tile.whole_out);
+    join_sums<S>(tile, task.value_dim, alpha, tile.whole_out, beta, nullptr, tile.whole_out);
   }
   for (int64_t i = 0; i < tile.rows; ++i) {
     const T m = tile.whole_max[i], l = tile.whole_sum[i];
@@ -155,7 +166,7 @@ inline void write_tile(ForwardTask& task, const Workspace<S>& space, Tile<S>& ti
 template <class S>
 inline void open_whole(const ForwardTask& task, Tile<S>& tile) {
   constexpr int Q = kQueries<S>;
-  fill<S>(tile.whole_out, tile_numbers<S>(task.value_dim), 0);
+  tile.whole_empty = true;
   fill<S>(tile.whole_max, Q, Limits<typename S::T>::kLowest);
   fill<S>(tile.whole_sum, Q, 0);
   if (task.level != TallyLevel::off)

@@ -96,6 +96,8 @@ struct Tile {
   double* whole_tally;
   double* tracked;  // [3][kTallyTracked][kQueries]: logits, scores, bias
   bool part_open;   // the split at work has touched this tile
+  bool part_empty;  // wide: part_out is not written yet and stands for zeros
+  bool whole_empty;  // so does whole_out
 };
 
 template <class S>

@@ -42,15 +42,17 @@ inline void load_queries(const ForwardTask& task, Tile<S>& tile) {
   }
 }
 
-// into = alpha into + beta part for every row of the tile; the factors are [kQueries]. Null is a
-// part of zeros, as a sink's.
+// sums = alpha whole + beta part for every row of the tile; the factors are [kQueries]. Null stands
+// for zeros: a whole without keys, a sink's part.
 template <class S>
 inline void join_sums(const Tile<S>& tile, int64_t value_dim, const typename S::T* alpha,
-                      const typename S::T* beta, const typename S::T* part, typename S::T* into) {
+                      const typename S::T* whole, const typename S::T* beta,
+                      const typename S::T* part, typename S::T* sums) {
   constexpr int W = S::kLanes, Q = kQueries<S>;
   const auto join_at = [&](const MergeFactors<S>& f, int64_t at) {
+    const typename S::Vec ours = whole == nullptr ? S::zero() : S::load(whole + at);
     const typename S::Vec theirs = part == nullptr ? S::zero() : S::load(part + at);
-    S::store(into + at, join<S>(f, S::load(into + at), theirs));
+    S::store(sums + at, join<S>(f, ours, theirs));
   };
   if constexpr (kIsNarrow<S>) {
     const int64_t stride = narrow_stride<S>(value_dim);

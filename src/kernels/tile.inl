@@ -37,14 +37,24 @@ POISE_INLINE void score_tile(const typename S::T* query, const typename S::T* ke
       for (int v = 0; v < V; ++v) acc[r][v] = S::fma(k, q[v], acc[r][v]);
     }
   }
+  // The stores of scores may reach `max` for all a compiler knows: apart, it stays in registers.
+  Vec most[V];
+  if constexpr (kMax) {
+    POISE_UNROLL(8)
+    for (int v = 0; v < V; ++v) most[v] = max[v];
+  }
   POISE_UNROLL(8)
   for (int r = 0; r < R; ++r) {
     POISE_UNROLL(8)
     for (int v = 0; v < V; ++v) {
       const Vec s = S::mul(S::load(scale + v * S::kLanes), acc[r][v]);
       S::store(scores + r * kQueries<S> + v * S::kLanes, s);
-      if constexpr (kMax) max[v] = S::max(s, max[v]);
+      if constexpr (kMax) most[v] = S::max(s, most[v]);
     }
+  }
+  if constexpr (kMax) {
+    POISE_UNROLL(8)
+    for (int v = 0; v < V; ++v) max[v] = most[v];
   }
 }
 
@@ -141,7 +151,7 @@ POISE_INLINE void value_segment(typename S::Vec (&acc)[R][V], const typename S::
 template <class S, int R, int V>
 inline void value_tile(const typename S::T* weights, const typename S::T* value,
                        int64_t value_stride, int64_t begin, const int64_t* key_end,
-                       const typename S::T* alpha, typename S::T* out) {
+                       const typename S::T* alpha, bool empty, typename S::T* out) {
   using Vec = typename S::Vec;
   Vec acc[R][V];
   POISE_UNROLL(8)
@@ -150,6 +160,15 @@ inline void value_tile(const typename S::T* weights, const typename S::T* value,
     for (int v = 0; v < V; ++v) acc[r][v] = S::zero();
   }
   value_segment<S, R, V, 0>(acc, weights, value, value_stride, begin, key_end);
+  if (empty) {
+    POISE_UNROLL(8)
+    for (int r = 0; r < R; ++r) {
+      POISE_UNROLL(8)
+      for (int v = 0; v < V; ++v)
+        S::store(out + r * kQueries<S> + v * S::kLanes, S::add(acc[r][v], S::zero()));
+    }
+    return;
+  }
   POISE_UNROLL(8)
   for (int r = 0; r < R; ++r) {
     POISE_UNROLL(8)
@@ -163,42 +182,45 @@ inline void value_tile(const typename S::T* weights, const typename S::T* value,
 template <class S, int V>
 inline void value_columns(const typename S::T* weights, const typename S::T* value,
                           int64_t value_stride, int64_t value_dim, int64_t begin,
-                          const int64_t* key_end, const typename S::T* alpha, typename S::T* out) {
+                          const int64_t* key_end, const typename S::T* alpha, bool empty,
+                          typename S::T* out) {
   constexpr int R = S::kTileRows;
   const RowCut cut = cut_rows<R>(value_dim);
   int64_t c = 0;
   for (int64_t t = 0; t < cut.full; ++t, c += R)
-    value_tile<S, R, V>(weights, value + c, value_stride, begin, key_end, alpha,
+    value_tile<S, R, V>(weights, value + c, value_stride, begin, key_end, alpha, empty,
                         out + c * kQueries<S>);
   if constexpr (R > 2)
     for (int64_t t = 0; t < cut.less; ++t, c += R - 1)
-      value_tile<S, R - 1, V>(weights, value + c, value_stride, begin, key_end, alpha,
+      value_tile<S, R - 1, V>(weights, value + c, value_stride, begin, key_end, alpha, empty,
                               out + c * kQueries<S>);
   for (; c < value_dim; ++c)
-    value_tile<S, 1, V>(weights, value + c, value_stride, begin, key_end, alpha,
+    value_tile<S, 1, V>(weights, value + c, value_stride, begin, key_end, alpha, empty,
                         out + c * kQueries<S>);
 }
 
-// O = alpha O + P V for keys [begin, key_end[v]) of a packed block, the first `vectors` vectors.
+// O = alpha O + P V for keys [begin, key_end[v]) of a packed block, the first `vectors` vectors. With
+// `empty`, what `out` holds is not read: O is 0 before, its factor a number that is not negative.
 template <class S>
 inline void value_block(const typename S::T* weights, const typename S::T* value,
                         int64_t value_stride, int64_t value_dim, int64_t begin, int vectors,
-                        const int64_t* key_end, const typename S::T* alpha, typename S::T* out) {
+                        const int64_t* key_end, const typename S::T* alpha, bool empty,
+                        typename S::T* out) {
   switch (vectors) {
     case 1:
-      return value_columns<S, 1>(weights, value, value_stride, value_dim, begin, key_end, alpha,
+      return value_columns<S, 1>(weights, value, value_stride, value_dim, begin, key_end, alpha, empty,
                                  out);
     case 2:
-      return value_columns<S, 2>(weights, value, value_stride, value_dim, begin, key_end, alpha,
+      return value_columns<S, 2>(weights, value, value_stride, value_dim, begin, key_end, alpha, empty,
                                  out);
     case 3:
       if constexpr (S::kTileVectors >= 3)
-        return value_columns<S, 3>(weights, value, value_stride, value_dim, begin, key_end, alpha,
+        return value_columns<S, 3>(weights, value, value_stride, value_dim, begin, key_end, alpha, empty,
                                    out);
       return;
     case 4:
       if constexpr (S::kTileVectors >= 4)
-        return value_columns<S, 4>(weights, value, value_stride, value_dim, begin, key_end, alpha,
+        return value_columns<S, 4>(weights, value, value_stride, value_dim, begin, key_end, alpha, empty,
                                    out);
       return;
   }
@@ -211,7 +233,7 @@ template <class S>
 inline void value_block_isolated(const typename S::T* weights, const typename S::T* value,
                                  int64_t value_stride, int64_t value_dim, int64_t begin,
                                  int vectors, const int64_t* key_end, const typename S::T* alpha,
-                                 typename S::T* out) {
+                                 bool empty, typename S::T* out) {
   for (int64_t c = 0; c < value_dim; ++c) {
     for (int v = 0; v < vectors; ++v) {
       typename S::Vec acc = S::zero();
@@ -221,7 +243,8 @@ inline void value_block_isolated(const typename S::T* weights, const typename S:
         acc = S::select(S::negative(p), acc, S::fma(x, p, acc));
       }
       typename S::T* o = out + c * kQueries<S> + v * S::kLanes;
-      S::store(o, S::fma(S::load(alpha + v * S::kLanes), S::load(o), acc));
+      const typename S::Vec before = empty ? S::zero() : S::load(o);
+      S::store(o, S::fma(S::load(alpha + v * S::kLanes), before, acc));
     }
   }
 }
