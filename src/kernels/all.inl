@@ -3,9 +3,9 @@
 // clang-format off
 #include "kernels/softmax.inl"
 #include "kernels/state.inl"
+#include "kernels/prefetch.inl"
 #include "kernels/tile.inl"
 #include "kernels/convert.inl"
-#include "kernels/prefetch.inl"
 #include "kernels/mask.inl"
 #include "kernels/tally.inl"
 #include "kernels/histogram.inl"

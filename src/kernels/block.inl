@@ -214,17 +214,28 @@ POISE_INLINE TallyLevel level_of(const ForwardTask& task, int64_t row) {
   return measured ? task.level : TallyLevel::off;
 }
 
+// Whether no value of a block is NaN, infinite or too large to be squared: looked up once.
+enum class Finite : uint8_t { unknown, yes, no };
+template <class S>
+inline bool all_finite(const BlockRows<S>& values, Finite* known) {
+  if (*known == Finite::unknown)
+    *known = sum_of_squares<S>(values) < Limits<typename S::T>::kInfinity ? Finite::yes : Finite::no;
+  return *known == Finite::yes;
+}
+
 // How one block's keys and values reach a tile: packed or dense rows for wide tiles, rows as they
 // lie for narrow ones.
 template <class S>
 struct BlockInputs {
   BlockRows<S> keys, values;                   // wide
+  typename S::T key_square;                    // wide: the sum of squares of all keys
+  Finite values_finite = Finite::unknown;      // wide
   RowsInPlace keys_in_place, values_in_place;  // narrow
 };
 
 template <class S>
 inline void process_block(const ForwardTask& task, const Workspace<S>& space, Tile<S>& tile,
-                          const BlockView<S>& view, int64_t key, const BlockInputs<S>& inputs) {
+                          const BlockView<S>& view, int64_t key, BlockInputs<S>& inputs) {
   using T = typename S::T;
   using Vec = typename S::Vec;
   constexpr int W = S::kLanes, Q = kQueries<S>;
@@ -233,12 +244,12 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
   const bool has_extra = task.bias.data != nullptr || task.mask.data != nullptr;
   const bool changed = changes_scores(task);
   // A score that overflows can make a visible logit -inf, which counts as masked; a value that is
-  // not finite needs to know which keys are seen. Narrow tiles do not look: they expect the worst.
-  const bool masked = kIsNarrow<S> || view.partial || has_extra || !values_here.finite ||
-                      may_overflow<T>(largest_scale(task), tile.query_square, keys_here.square);
-  const Unseen kind = kIsNarrow<S> || !values_here.finite ? Unseen::marked
-                      : masked                            ? Unseen::masked
-                                                          : Unseen::none;
+  // not finite needs to know which keys are not seen, and is looked for only then. Narrow tiles do
+  // not look: they expect the worst.
+  const bool masked = kIsNarrow<S> || view.partial || has_extra ||
+                      may_overflow<T>(largest_scale(task), tile.query_square, inputs.key_square);
+  const bool marked = kIsNarrow<S> || (masked && !all_finite<S>(values_here, &inputs.values_finite));
+  const Unseen kind = marked ? Unseen::marked : masked ? Unseen::masked : Unseen::none;
   T* scores = space.scores;
 
   Vec max[S::kTileVectors];
@@ -249,11 +260,11 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
   } else if (masked || changed) {
     score_block<S, false>(tile.query, keys_here.data, keys_here.stride, task.head_dim, tile.scale,
                           view.begin, view.end, view.vectors, view.key_begin, view.key_end, scores,
-                          max);
+                          max, space.ahead);
   } else {
     score_block<S, true>(tile.query, keys_here.data, keys_here.stride, task.head_dim, tile.scale,
                          view.begin, view.end, view.vectors, view.key_begin, view.key_end, scores,
-                         max);
+                         max, space.ahead);
   }
   if (has_extra) load_extra<S>(task, tile.row, tile.rows, key, view.begin, view.end, space.extra);
 
@@ -334,7 +345,7 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
     turn_to_rows<S>(scores, tile.rows, view.begin, view.end, space.narrow_scores);
     narrow_values<S>(task, tile, inputs.values_in_place, view.begin, view.end, space.narrow_scores,
                      space.alpha, space.narrow_acc);
-  } else if (values_here.finite) {
+  } else if (!marked) {
     value_block<S>(scores, values_here.data, values_here.stride, task.value_dim, view.begin,
                    view.vectors, view.key_end, space.alpha, tile.part_empty, tile.part_out);
     tile.part_empty = false;

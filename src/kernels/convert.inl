@@ -1,6 +1,6 @@
 // Moving rows between the caller's strided memory and the packed shapes the tiles read.
 //
-//   block_rows:  keys or values of one block, in place or packed; tells whether all are finite
+//   block_rows:  keys or values of one block, in place or packed
 //   load_lanes:  query rows -> [column][lane], transposed in registers
 //   store_lanes: [column][lane] -> out rows
 // 16-bit elements are widened exactly on the way in and rounded to nearest even on the way out. No
@@ -93,13 +93,11 @@ inline void write_element(void* data, Element element, int64_t at, T x) {
     static_cast<T*>(data)[at] = x;
 }
 
-// Keys or values of one block as the tiles read them: row j of the block at data + j * stride.
+// Keys or values of one block as the tiles read them: row j of [begin, end) at data + j * stride.
 template <class S>
 struct BlockRows {
   const typename S::T* data;
-  int64_t stride;
-  bool finite;           // no element is NaN, infinite or too large to be squared
-  typename S::T square;  // sum of the squares of the elements
+  int64_t stride, begin, end, columns;
 };
 
 template <class S>
@@ -189,17 +187,19 @@ inline BlockRows<S> block_rows(const ConstPlane& source, Element element, int64_
   const bool dense = element == kOwnElement<T> && source.col_stride == 1 &&
                      source.row_stride >= columns && source.row_stride <= packed_stride &&
                      !rows_collide<T>(source.row_stride);
-  BlockRows<S> rows{packed, packed_stride, true, 0};
   if (dense && columns > 0)
-    rows = {static_cast<const T*>(source.data) + first * source.row_stride, source.row_stride, true,
-            0};
-  else
-    pack_rows<S>(source, element, first + begin, end - begin, columns,
-                 packed + begin * packed_stride, packed_stride);
-  rows.square =
-      sum_of_squares<S>(rows.data + begin * rows.stride, rows.stride, end - begin, columns);
-  rows.finite = rows.square < Limits<T>::kInfinity;
-  return rows;
+    return {static_cast<const T*>(source.data) + first * source.row_stride, source.row_stride,
+            begin, end, columns};
+  pack_rows<S>(source, element, first + begin, end - begin, columns, packed + begin * packed_stride,
+               packed_stride);
+  return {packed, packed_stride, begin, end, columns};
+}
+
+// The sum of squares of all elements.
+template <class S>
+inline typename S::T sum_of_squares(const BlockRows<S>& rows) {
+  return sum_of_squares<S>(rows.data + rows.begin * rows.stride, rows.stride, rows.end - rows.begin,
+                           rows.columns);
 }
 
 // Where row `row` of a task of `heads` heads begins (kernels.h, ForwardTask).

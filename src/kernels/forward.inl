@@ -233,15 +233,13 @@ inline void process_keys(const ForwardTask& task, Workspace<S>& space, int64_t t
     inputs.values_in_place = rows_in_place<S>(task.value, task.element, key, begin, end,
                                               task.value_dim, space.value, space.value_stride);
   } else {
-    // Within a sequence the hardware sees the next block coming, at its end it does not.
-    if (key + keys == task.kv_len) {
-      prefetch_rows<false>(task.key.data, task.key.row_stride, task.key.col_stride, task.element,
-                           task.kv_len, keys, task.head_dim);
-      prefetch_rows<false>(task.value.data, task.value.row_stride, task.value.col_stride,
-                           task.element, task.kv_len, keys, task.value_dim);
-    }
+    const int64_t steps = tiles * ((keys + S::kTileRows - 1) / S::kTileRows);
+    const int64_t size = element_bytes(task.element);
+    space.ahead->keys = rows_ahead(task.key, size, key + keys, keys, task.head_dim, steps);
+    space.ahead->values = rows_ahead(task.value, size, key + keys, keys, task.value_dim, steps);
     inputs.keys = block_rows<S>(task.key, task.element, key, begin, end, task.head_dim, space.key,
                                 space.key_stride);
+    inputs.key_square = sum_of_squares<S>(inputs.keys);
     inputs.values = block_rows<S>(task.value, task.element, key, begin, end, task.value_dim,
                                   space.value, space.value_stride);
   }
@@ -280,12 +278,27 @@ inline Workspace<S> enter(ForwardTask& task) {
   return space;
 }
 
+// Lets the products ask for the queries of the next task and for the lines of this one's rows of
+// out. Rows after a head's last one are the next head's in most layouts.
+template <class S>
+inline void look_ahead(const ForwardTask& task, int64_t tiles, Ahead* ahead) {
+  *ahead = {};
+  if (task.heads > 1) return;
+  const int64_t rows = task.row_end - task.row_begin;
+  const int64_t keys = task.kv_len < kSplitKeys ? task.kv_len : kSplitKeys;
+  const int64_t steps = tiles * ((keys + S::kTileRows - 1) / S::kTileRows);
+  const int64_t size = element_bytes(task.element);
+  ahead->queries = rows_ahead(task.query, size, task.row_end, rows, task.head_dim, steps);
+  ahead->out = rows_ahead(task.out, size, task.row_begin, rows, task.value_dim, steps);
+}
+
 template <class S>
 __attribute__((noinline)) void run_forward(ForwardTask& task) {
   Workspace<S> space = enter<S>(task);
   const int64_t tiles = place_tiles<S>(task, space);
   if (task.level == TallyLevel::full) clear_histogram<S>(space.histogram);
   Record<S> records[kTaskTiles<S>] = {};
+  if constexpr (!kIsNarrow<S>) look_ahead<S>(task, tiles, space.ahead);
   for (int64_t t = 0; t < tiles; ++t) {
     load_queries<S>(task, space.tiles[t]);
     if (task.records != nullptr) continue;

@@ -114,6 +114,7 @@ struct Workspace {
   T* narrow_acc;          // narrow only: [kNarrowRows][value_dim]
   ForwardTask* unmasked;  // the task without its bool mask, for tiles that it hides nothing from
   Histogram<S>* histogram;
+  Ahead* ahead;
   int64_t key_stride, value_stride;
 };
 
@@ -134,6 +135,7 @@ inline int64_t carve(int64_t head_dim, int64_t value_dim, void* base, Workspace<
   space->narrow_scores = carver.take<T>(kIsNarrow<S> ? kNarrowRows * kScoreStride : 0);
   space->narrow_acc = carver.take<T>(kIsNarrow<S> ? tile_numbers<S>(value_dim) : 0);
   space->unmasked = carver.take<ForwardTask>(1);
+  space->ahead = carver.take<Ahead>(1);
   space->histogram = carver.take<Histogram<S>>(1);
   for (Tile<S>& tile : space->tiles) {
     tile.query = carver.take<T>(tile_numbers<S>(head_dim));

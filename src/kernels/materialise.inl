@@ -40,7 +40,8 @@ inline void materialise_block(const MaterialiseTask& task, const Workspace<S>& s
   view_whole_block<S>(problem, tile.row, tile.rows, key, keys, &view);
   Vec unused[S::kTileVectors];
   score_block<S, false>(tile.query, space.key, space.key_stride, problem.head_dim, tile.scale, 0,
-                        keys, view.vectors, view.key_begin, view.key_end, scores, unused);
+                        keys, view.vectors, view.key_begin, view.key_end, scores, unused,
+                        space.ahead);
   write_block<S>(scores, tile.row, tile.rows, key, keys, task.scores);
   if (problem.softcap > 0)
     for (int v = 0; v < view.vectors; ++v)
@@ -74,6 +75,7 @@ __attribute__((noinline)) void run_materialise(const MaterialiseTask& task) {
   const ForwardTask& problem = task.problem;
   Workspace<S> space;
   carve<S>(problem.head_dim, problem.value_dim, problem.workspace, &space);
+  *space.ahead = {};
   int64_t tiles = 0;
   for (int64_t row = problem.row_begin; row < problem.row_end; row += Q) {
     Tile<S>& tile = space.tiles[tiles++];

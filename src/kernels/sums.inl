@@ -24,12 +24,6 @@ inline void load_queries(const ForwardTask& task, Tile<S>& tile) {
     load_lanes<S>(task.query, task.element, task.heads, tile.row, tile.rows, task.head_dim,
                   tile.query);
     tile.query_square = query_squares<S>(tile.query, task.head_dim);
-    if (task.heads > 1) return;
-    prefetch_rows<false>(task.query.data, task.query.row_stride, task.query.col_stride,
-                         task.element, tile.row + task.row_end - task.row_begin, tile.rows,
-                         task.head_dim);
-    prefetch_rows<true>(task.out.data, task.out.row_stride, task.out.col_stride, task.element,
-                        tile.row, tile.rows, task.value_dim);
     return;
   }
   const int64_t stride = narrow_stride<S>(task.head_dim);

@@ -99,13 +99,14 @@ template <class S, bool kMax>
 inline void score_block(const typename S::T* query, const typename S::T* key, int64_t key_stride,
                         int64_t head_dim, const typename S::T* scale, int64_t begin, int64_t end,
                         int vectors, const int64_t* key_begin, const int64_t* key_end,
-                        typename S::T* scores, typename S::Vec* max) {
+                        typename S::T* scores, typename S::Vec* max, Ahead* ahead) {
   constexpr int R = S::kTileRows;
   const RowCut cut = cut_rows<R>(end - begin);
   const int64_t full_end = begin + cut.full * R;
   const int64_t less_end = full_end + cut.less * (R - 1);
   for (int64_t j = begin; j < end;) {
     const int64_t rows = j < full_end ? R : j < less_end ? R - 1 : 1;
+    prefetch_step(ahead);
     int first = 0, last = vectors;
     while (first < last && key_end[first] <= j) ++first;
     while (last > first && key_begin[last - 1] >= j + rows) --last;
