@@ -59,11 +59,16 @@ inline void close_part(const ForwardTask& task, const Workspace<S>& space, Tile<
   tile.whole_empty = false;
 }
 
-template <class T>
-inline void put(const ForwardTask& task, const Column& column, int64_t row, T x) {
+// One number for each row of the tile, if the caller wants it.
+template <class S, class NumberOf>
+inline void put_rows(const ForwardTask& task, const Column& column, const Tile<S>& tile,
+                     const NumberOf& number_of) {
   if (column.data == nullptr) return;
-  const int64_t at = query_of(task, row) * column.stride + head_of(task, row) * column.head_stride;
-  static_cast<T*>(column.data)[at] = x;
+  for (int64_t i = 0; i < tile.rows; ++i) {
+    const int64_t row = tile.row + i;
+    const int64_t at = query_of(task, row) * column.stride + head_of(task, row) * column.head_stride;
+    static_cast<typename S::T*>(column.data)[at] = number_of(i);
+  }
 }
 
 template <class S>
@@ -123,12 +128,10 @@ inline void write_tile(ForwardTask& task, const Workspace<S>& space, Tile<S>& ti
   constexpr int W = S::kLanes, Q = kQueries<S>;
   if (task.level != TallyLevel::off) emit_tallies<S>(task, tile);
   if (tile.whole_empty) fill<S>(tile.whole_out, tile_numbers<S>(task.value_dim), 0);
-  for (int64_t i = 0; i < tile.rows; ++i) {
-    if (task.lse_without_sink.data != nullptr)  // a logarithm costs as much as four keys
-      put(task, task.lse_without_sink, tile.row + i,
-          log_sum_exp(tile.whole_max[i], tile.whole_sum[i]));
-    put(task, task.max_score, tile.row + i, visible_max(tile.whole_max[i], tile.whole_sum[i]));
-  }
+  put_rows(task, task.lse_without_sink, tile,
+           [&](int64_t i) { return log_sum_exp(tile.whole_max[i], tile.whole_sum[i]); });
+  put_rows(task, task.max_score, tile,
+           [&](int64_t i) { return visible_max(tile.whole_max[i], tile.whole_sum[i]); });
   if (task.has_sink) {
     // A sink of -inf joins as the empty state that it is.
     typename S::T *alpha = space.alpha, *beta = space.beta;
@@ -147,12 +150,12 @@ inline void write_tile(ForwardTask& task, const Workspace<S>& space, Tile<S>& ti
     }
     join_sums<S>(tile, task.value_dim, alpha, tile.whole_out, beta, nullptr, tile.whole_out);
   }
-  for (int64_t i = 0; i < tile.rows; ++i) {
-    const T m = tile.whole_max[i], l = tile.whole_sum[i];
-    if (task.lse.data != nullptr) put(task, task.lse, tile.row + i, log_sum_exp(m, l));
-    put(task, task.row_max, tile.row + i, l == T(0) ? -Limits<T>::kInfinity : m);
-    put(task, task.row_sum, tile.row + i, l);
-  }
+  put_rows(task, task.lse, tile,
+           [&](int64_t i) { return log_sum_exp(tile.whole_max[i], tile.whole_sum[i]); });
+  put_rows(task, task.row_max, tile, [&](int64_t i) {
+    return tile.whole_sum[i] == T(0) ? -Limits<T>::kInfinity : tile.whole_max[i];
+  });
+  put_rows(task, task.row_sum, tile, [&](int64_t i) { return tile.whole_sum[i]; });
   if (task.accumulator.data != nullptr) {
     fill<S>(space.alpha, Q, 1);
     write_sums<S>(task, tile, space.alpha, task.accumulator, kOwnElement<T>);
@@ -279,7 +282,7 @@ inline Workspace<S> enter(ForwardTask& task) {
 }
 
 // Lets the products ask for the queries of the next task and for the lines of this one's rows of
-// out. Rows after a head's last one are the next head's in most layouts.
+// out. Below a causal edge tasks come from the last rows to the first (plan.cpp, unit_at).
 template <class S>
 inline void look_ahead(const ForwardTask& task, int64_t tiles, Ahead* ahead) {
   *ahead = {};
@@ -288,7 +291,9 @@ inline void look_ahead(const ForwardTask& task, int64_t tiles, Ahead* ahead) {
   const int64_t keys = task.kv_len < kSplitKeys ? task.kv_len : kSplitKeys;
   const int64_t steps = tiles * ((keys + S::kTileRows - 1) / S::kTileRows);
   const int64_t size = element_bytes(task.element);
-  ahead->queries = rows_ahead(task.query, size, task.row_end, rows, task.head_dim, steps);
+  const bool backwards = task.upper < task.kv_len - 1 && task.row_begin >= rows;
+  const int64_t next = backwards ? task.row_begin - rows : task.row_end;
+  ahead->queries = rows_ahead(task.query, size, next, rows, task.head_dim, steps);
   ahead->out = rows_ahead(task.out, size, task.row_begin, rows, task.value_dim, steps);
 }
 
