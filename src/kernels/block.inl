@@ -219,7 +219,8 @@ enum class Finite : uint8_t { unknown, yes, no };
 template <class S>
 inline bool all_finite(const BlockRows<S>& values, Finite* known) {
   if (*known == Finite::unknown)
-    *known = sum_of_squares<S>(values) < Limits<typename S::T>::kInfinity ? Finite::yes : Finite::no;
+    *known =
+        sum_of_squares<S>(values) < Limits<typename S::T>::kInfinity ? Finite::yes : Finite::no;
   return *known == Finite::yes;
 }
 
@@ -248,7 +249,8 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
   // not look: they expect the worst.
   const bool masked = kIsNarrow<S> || view.partial || has_extra ||
                       may_overflow<T>(largest_scale(task), tile.query_square, inputs.key_square);
-  const bool marked = kIsNarrow<S> || (masked && !all_finite<S>(values_here, &inputs.values_finite));
+  const bool marked =
+      kIsNarrow<S> || (masked && !all_finite<S>(values_here, &inputs.values_finite));
   const Unseen kind = marked ? Unseen::marked : masked ? Unseen::masked : Unseen::none;
   T* scores = space.scores;
 

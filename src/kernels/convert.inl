@@ -270,11 +270,12 @@ POISE_INLINE void store_columns(typename S::Vec x, int64_t n, const Plane& targe
     write_element<T>(target.data, element, at + k * target.col_stride, values[k]);
 }
 
-// lanes [column][kQueries] times factor[lane] into rows [row, row + rows) of target.
+// lanes [column][kQueries] plus `addend`, times factor[lane], into rows [row, row + rows) of
+// target.
 template <class S>
-inline void store_lanes(const typename S::T* lanes, const typename S::T* factor, int64_t heads,
-                        int64_t row, int64_t rows, int64_t columns, const Plane& target,
-                        Element element) {
+inline void store_lanes(const typename S::T* lanes, typename S::Vec addend,
+                        const typename S::T* factor, int64_t heads, int64_t row, int64_t rows,
+                        int64_t columns, const Plane& target, Element element) {
   constexpr int W = S::kLanes;
   if (columns == 0) return;
   for (int64_t v = 0; v * W < rows; ++v) {
@@ -286,7 +287,8 @@ inline void store_lanes(const typename S::T* lanes, const typename S::T* factor,
       typename S::Vec block[W];
       POISE_UNROLL(16)
       for (int i = 0; i < W; ++i)
-        block[i] = i < width ? S::mul(S::load(from + (c + i) * kQueries<S>), f) : S::zero();
+        block[i] = i < width ? S::mul(S::add(S::load(from + (c + i) * kQueries<S>), addend), f)
+                             : S::zero();
       S::transpose(block);
       for (int64_t i = 0; i < here; ++i)
         store_columns<S>(block[i], width, target, element,

@@ -32,6 +32,7 @@ inline void close_part(const ForwardTask& task, const Workspace<S>& space, Tile<
   if (!tile.part_open) return;
   tile.part_open = false;
   T *max = space.merged_max, *alpha = space.alpha, *beta = space.beta;
+  bool infinite = false;
   for (int64_t lane = 0; lane < tile.rows; lane += W) {
     const MergeFactors<S> f =
         merge_factors<S>(S::load(tile.whole_max + lane), S::load(tile.part_max + lane));
@@ -40,6 +41,7 @@ inline void close_part(const ForwardTask& task, const Workspace<S>& space, Tile<
     S::store(max + lane, f.max);
     S::store(alpha + lane, f.alpha);
     S::store(beta + lane, f.beta);
+    infinite = infinite || S::any(S::equal(f.max, S::set(Limits<T>::kInfinity)));
     const TallyLevel level = level_of<S>(task, tile.row + lane);
     if (level != TallyLevel::off) {
       raise_max<S>(level, tile.whole_tally + lane, tile.whole_max + lane, max + lane, alpha + lane);
@@ -48,15 +50,20 @@ inline void close_part(const ForwardTask& task, const Workspace<S>& space, Tile<
     }
     S::store(tile.whole_max + lane, f.max);
   }
-  if (!tile.whole_empty)
-    return join_sums<S>(tile, task.value_dim, alpha, tile.whole_out, beta, tile.part_out,
-                        tile.whole_out);
-  // The first part becomes the whole where it lies.
-  join_sums<S>(tile, task.value_dim, alpha, nullptr, beta, tile.part_out, tile.part_out);
+  if (!tile.whole_empty) {
+    join_sums<S>(tile, task.value_dim, alpha, tile.whole_out, beta, tile.part_out, tile.whole_out);
+    tile.whole_first = false;
+    return;
+  }
+  // The first part becomes the whole where it lies. Its factor is 1, or NaN for an infinite
+  // maximum.
+  if (infinite)
+    join_sums<S>(tile, task.value_dim, alpha, nullptr, beta, tile.part_out, tile.part_out);
   T* const spare = tile.whole_out;
   tile.whole_out = tile.part_out;
   tile.part_out = spare;
   tile.whole_empty = false;
+  tile.whole_first = !infinite;
 }
 
 // One number for each row of the tile, if the caller wants it.
@@ -66,7 +73,8 @@ inline void put_rows(const ForwardTask& task, const Column& column, const Tile<S
   if (column.data == nullptr) return;
   for (int64_t i = 0; i < tile.rows; ++i) {
     const int64_t row = tile.row + i;
-    const int64_t at = query_of(task, row) * column.stride + head_of(task, row) * column.head_stride;
+    const int64_t at =
+        query_of(task, row) * column.stride + head_of(task, row) * column.head_stride;
     static_cast<typename S::T*>(column.data)[at] = number_of(i);
   }
 }
@@ -128,6 +136,7 @@ inline void write_tile(ForwardTask& task, const Workspace<S>& space, Tile<S>& ti
   constexpr int W = S::kLanes, Q = kQueries<S>;
   if (task.level != TallyLevel::off) emit_tallies<S>(task, tile);
   if (tile.whole_empty) fill<S>(tile.whole_out, tile_numbers<S>(task.value_dim), 0);
+  tile.whole_empty = false;
   put_rows(task, task.lse_without_sink, tile,
            [&](int64_t i) { return log_sum_exp(tile.whole_max[i], tile.whole_sum[i]); });
   put_rows(task, task.max_score, tile,
@@ -149,6 +158,7 @@ inline void write_tile(ForwardTask& task, const Workspace<S>& space, Tile<S>& ti
       S::store(beta + lane, f.beta);
     }
     join_sums<S>(tile, task.value_dim, alpha, tile.whole_out, beta, nullptr, tile.whole_out);
+    tile.whole_first = false;
   }
   put_rows(task, task.lse, tile,
            [&](int64_t i) { return log_sum_exp(tile.whole_max[i], tile.whole_sum[i]); });
@@ -170,6 +180,7 @@ template <class S>
 inline void open_whole(const ForwardTask& task, Tile<S>& tile) {
   constexpr int Q = kQueries<S>;
   tile.whole_empty = true;
+  tile.whole_first = false;
   fill<S>(tile.whole_max, Q, Limits<typename S::T>::kLowest);
   fill<S>(tile.whole_sum, Q, 0);
   if (task.level != TallyLevel::off)

@@ -36,6 +36,13 @@ inline void load_queries(const ForwardTask& task, Tile<S>& tile) {
   }
 }
 
+// What turns sums into those of a whole: joining zeros makes 0 of -0, and so does adding 0; adding
+// -0 changes nothing.
+template <class S>
+POISE_INLINE typename S::Vec whole_addend(const Tile<S>& tile) {
+  return S::set(static_cast<typename S::T>(tile.whole_first ? 0.0 : -0.0));
+}
+
 // sums = alpha whole + beta part for every row of the tile; the factors are [kQueries]. Null stands
 // for zeros: a whole without keys, a sink's part.
 template <class S>
@@ -43,8 +50,9 @@ inline void join_sums(const Tile<S>& tile, int64_t value_dim, const typename S::
                       const typename S::T* whole, const typename S::T* beta,
                       const typename S::T* part, typename S::T* sums) {
   constexpr int W = S::kLanes, Q = kQueries<S>;
+  const typename S::Vec addend = whole_addend<S>(tile);
   const auto join_at = [&](const MergeFactors<S>& f, int64_t at) {
-    const typename S::Vec ours = whole == nullptr ? S::zero() : S::load(whole + at);
+    const typename S::Vec ours = whole == nullptr ? S::zero() : S::add(S::load(whole + at), addend);
     const typename S::Vec theirs = part == nullptr ? S::zero() : S::load(part + at);
     S::store(sums + at, join<S>(f, ours, theirs));
   };
@@ -68,17 +76,18 @@ inline void write_sums(const ForwardTask& task, const Tile<S>& tile, const typen
                        const Plane& target, Element element) {
   constexpr int W = S::kLanes;
   if constexpr (!kIsNarrow<S>) {
-    store_lanes<S>(tile.whole_out, factor, task.heads, tile.row, tile.rows, task.value_dim, target,
-                   element);
+    store_lanes<S>(tile.whole_out, whole_addend<S>(tile), factor, task.heads, tile.row, tile.rows,
+                   task.value_dim, target, element);
     return;
   }
   const int64_t stride = narrow_stride<S>(task.value_dim);
+  const typename S::Vec addend = whole_addend<S>(tile);
   for (int64_t i = 0; i < tile.rows; ++i) {
     const typename S::Vec f = S::set(factor[i]);
     const int64_t row = row_offset(target, task.heads, tile.row + i);
     for (int64_t c = 0; c < task.value_dim; c += W) {
       const int64_t width = task.value_dim - c < W ? task.value_dim - c : W;
-      const typename S::Vec x = S::mul(S::load(tile.whole_out + i * stride + c), f);
+      const typename S::Vec x = S::mul(S::add(S::load(tile.whole_out + i * stride + c), addend), f);
       store_columns<S>(x, width, target, element, row + c * target.col_stride);
     }
   }

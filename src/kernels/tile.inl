@@ -200,8 +200,9 @@ inline void value_columns(const typename S::T* weights, const typename S::T* val
                         out + c * kQueries<S>);
 }
 
-// O = alpha O + P V for keys [begin, key_end[v]) of a packed block, the first `vectors` vectors. With
-// `empty`, what `out` holds is not read: O is 0 before, its factor a number that is not negative.
+// O = alpha O + P V for keys [begin, key_end[v]) of a packed block, the first `vectors` vectors.
+// With `empty`, what `out` holds is not read: O is 0 before, its factor a number that is not
+// negative.
 template <class S>
 inline void value_block(const typename S::T* weights, const typename S::T* value,
                         int64_t value_stride, int64_t value_dim, int64_t begin, int vectors,
@@ -209,20 +210,20 @@ inline void value_block(const typename S::T* weights, const typename S::T* value
                         typename S::T* out) {
   switch (vectors) {
     case 1:
-      return value_columns<S, 1>(weights, value, value_stride, value_dim, begin, key_end, alpha, empty,
-                                 out);
+      return value_columns<S, 1>(weights, value, value_stride, value_dim, begin, key_end, alpha,
+                                 empty, out);
     case 2:
-      return value_columns<S, 2>(weights, value, value_stride, value_dim, begin, key_end, alpha, empty,
-                                 out);
+      return value_columns<S, 2>(weights, value, value_stride, value_dim, begin, key_end, alpha,
+                                 empty, out);
     case 3:
       if constexpr (S::kTileVectors >= 3)
-        return value_columns<S, 3>(weights, value, value_stride, value_dim, begin, key_end, alpha, empty,
-                                   out);
+        return value_columns<S, 3>(weights, value, value_stride, value_dim, begin, key_end, alpha,
+                                   empty, out);
       return;
     case 4:
       if constexpr (S::kTileVectors >= 4)
-        return value_columns<S, 4>(weights, value, value_stride, value_dim, begin, key_end, alpha, empty,
-                                   out);
+        return value_columns<S, 4>(weights, value, value_stride, value_dim, begin, key_end, alpha,
+                                   empty, out);
       return;
   }
 }
