@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "absent_rows.h"
+#include "dropout.h"
 #include "elements.h"
 #include "float_control.h"
 #include "row_order.h"
@@ -84,6 +85,7 @@ ForwardTask forward_task(const Call& call, const TaskPlan& plan, const TaskIndex
   task.bias = plane_of<ConstPlane>(p.bias, b, head);
   task.bias_element = element_of(p.bias.dtype);
   task.mask = plane_of<ConstPlane>(p.mask, b, head);
+  task.dropout = dropout_rule(p.options.dropout, b, head);
   task.lse = column_of(p.extras.lse, b, head);
   task.lse_without_sink = column_of(p.extras.lse_without_sink, b, head);
   task.max_score = column_of(p.extras.max_score, b, head);

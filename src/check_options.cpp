@@ -39,6 +39,7 @@ class OptionRules {
   Error diagonal() const;
   Error alibi_slopes() const;
   Error sinks() const;
+  Error dropout() const;
   Error threads() const;
 
  private:
@@ -247,6 +248,32 @@ Error OptionRules::sinks() const {
   return {};
 }
 
+// The counter of the generator has 32 bits for a batch, a head, a query and four keys.
+Error OptionRules::dropout() const {
+  const Dropout& dropout = options_.dropout;
+  const Argument argument = at("dropout");
+  if (!(dropout.probability >= 0 && dropout.probability < 1))
+    return refuse(ErrorCode::bad_value, argument, "probability {} is not in [0, 1)",
+                  {text(dropout.probability)});
+  if (dropout.probability == 0) return {};
+  constexpr std::int64_t kPlaces = std::int64_t{1} << 32;
+  const struct {
+    const char *offset_name, *name;
+    std::int64_t offset, count, places;
+  } axes[] = {
+      {"batch_offset", "batches", dropout.batch_offset, problem_.batch, kPlaces},
+      {"head_offset", "query heads", dropout.head_offset, problem_.q_heads, kPlaces},
+      {"query_offset", "queries", dropout.query_offset, problem_.q_len, kPlaces},
+      {"key_offset", "keys", dropout.key_offset, problem_.kv_len, 4 * kPlaces},
+  };
+  for (const auto& axis : axes)
+    if (axis.offset < 0 || axis.offset > axis.places - axis.count)
+      return refuse(ErrorCode::bad_value, argument, "{} {} and {} {} do not fit in 0 ... {}",
+                    {axis.offset_name, text(axis.offset), text(axis.count), axis.name,
+                     text(axis.places - 1)});
+  return {};
+}
+
 Error OptionRules::threads() const {
   if (options_.executor != nullptr) {
     const int slots = options_.executor->slots();
@@ -278,6 +305,7 @@ Error check_options(const char* call, const Options& options, bool with_data, Pr
   if (Error error = rules.diagonal()) return error;
   if (Error error = rules.alibi_slopes()) return error;
   if (Error error = rules.sinks()) return error;
+  if (Error error = rules.dropout()) return error;
   if (Error error = rules.threads()) return error;
   problem->options = options;
   if (!with_data)

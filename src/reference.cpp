@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/philox.h"
 #include "reference_inputs.h"
 #include "view_values.h"
 
@@ -86,6 +87,21 @@ void fill_logits(const ReferenceInputs<T>& in, const Options& options, const Ref
   }
 }
 
+// What dropout makes of the weights of one row.
+template <class T>
+void fill_dropout(const Dropout& dropout, const ReferencePlace& at, ReferenceResult<T>& r) {
+  if (dropout.probability == 0) return;
+  const PhiloxKey key = dropout_key(dropout.seed, dropout.offset);
+  const std::uint32_t threshold = dropout_threshold(dropout.probability);
+  for (std::int64_t j = 0; j < r.kv_len; ++j) {
+    const std::uint32_t word =
+        dropout_word(key, dropout.batch_offset + at.b, dropout.head_offset + at.h,
+                     dropout.query_offset + at.i, dropout.key_offset + j);
+    r.dropout[at.pairs + static_cast<std::size_t>(j)] =
+        word >= threshold ? static_cast<T>(dropout_factor(dropout.probability)) : T(0);
+  }
+}
+
 // softmax over the visible logits of one row, with the sink in the denominator, times value.
 template <class T>
 void fill_output(const ReferenceInputs<T>& in, const ReferencePlace& at, ReferenceResult<T>& r) {
@@ -136,7 +152,8 @@ void fill_output(const ReferenceInputs<T>& in, const ReferencePlace& at, Referen
   for (std::size_t j = 0; j < kv_len; ++j) {
     if (logits[j] == -kInfinity<T>) continue;
     weights[j] /= row_sum;
-    for (std::size_t c = 0; c < value_dim; ++c) out[c] += weights[j] * value[j * value_dim + c];
+    const T weight = r.weight_after_dropout(row * kv_len + j);
+    for (std::size_t c = 0; c < value_dim; ++c) out[c] += weight * value[j * value_dim + c];
   }
 }
 
@@ -175,6 +192,7 @@ ReferenceResult<T> resolve(const ConstTensor& query, const ConstTensor& key,
   for (auto* matrix : {&r.dots, &r.scores, &r.capped, &r.weights, &r.bias})
     matrix->assign(pairs, T(0));
   r.logits.assign(pairs, -kInfinity<T>);
+  if (options.dropout.probability > 0) r.dropout.assign(pairs, T(0));
   return r;
 }
 
@@ -187,6 +205,7 @@ ReferenceResult<T> reference_attention(const ConstTensor& query, const ConstTens
   const ReferenceInputs<T> in(query, key, value, r);
   for_each_row(r, in, [&](const ReferencePlace& at) {
     fill_logits(in, options, at, r);
+    fill_dropout(options.dropout, at, r);
     fill_output(in, at, r);
   });
   return r;

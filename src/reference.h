@@ -31,16 +31,23 @@ struct ReferenceResult {
   std::vector<T> row_max, row_sum;      // sink included; -inf and 0 without keys and sink
   std::vector<T> dots, scores, capped;  // [..., Lk], masked keys too; 0 beyond the lengths
   std::vector<T> logits;                // [..., Lk], -inf at masked keys and beyond the lengths
-  std::vector<T> weights;               // [..., Lk], 0 there
-  std::vector<T> bias;  // [..., Lk], 0 where none is given or the key is not visible
+  std::vector<T> weights;               // [..., Lk], 0 there; before dropout
+  std::vector<T> dropout;  // [..., Lk], what weights are multiplied by: 0 or 1/(1 - p); empty
+                           // without dropout
+  std::vector<T> bias;     // [..., Lk], 0 where none is given or the key is not visible
 
   std::int64_t row_index(std::int64_t b, std::int64_t h, std::int64_t i) const {
     return (b * q_heads + h) * q_len + i;
   }
+  // The weight that multiplies a value, and that Extras::weights shows.
+  T weight_after_dropout(std::size_t at) const {
+    return dropout.empty() ? weights[at] : weights[at] * dropout[at];
+  }
 };
 
 // query [B, Hq, Lq, D], key [B, Hkv, Lk, D], value [B, Hkv, Lk, Dv]; any dtype, any strides.
-// Cost: O(B Hq Lq Lk (D + Dv)) scalar operations and six arrays of B Hq Lq Lk elements.
+// Cost: O(B Hq Lq Lk (D + Dv)) scalar operations and six arrays of B Hq Lq Lk elements, seven with
+// dropout.
 // Instantiated for float, double and long double. Throws std::bad_alloc.
 template <class T>
 ReferenceResult<T> reference_attention(const ConstTensor& query, const ConstTensor& key,

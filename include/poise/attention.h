@@ -39,6 +39,30 @@ class Causal {
   std::int64_t diagonal_ = 0;
 };
 
+// Dropout of weights after the softmax: each is set to 0 with the given probability, else
+// multiplied by 1/(1 - probability), rounded to the type of the computation. lse, row_max, row_sum,
+// max_score and statistics are those of the call without dropout; out, accumulator and weights are
+// not.
+//
+// Whether a weight is kept depends on (seed, offset) and on its place alone, so the mask is the
+// same in forward and backward and for any threads, batches or chunks. With b, h, i and j counted
+// from this struct's offsets and Philox as Philox4x32-10 of Salmon et al. 2011 (SC'11), 32-bit
+// words:
+//   key  = the first two words of Philox(counter = (offset, offset >> 32, 0, 0),
+//                                        key = (seed, seed >> 32))
+//   u    = word j % 4 of Philox(counter = (j / 4, i, h, b), key)
+//   kept = u >= floor(probability * 2^32)
+// A dropped key stays visible: NaN in its value still shows, as 0 * NaN.
+struct Dropout {
+  double probability = 0;         // in [0, 1); 0 = off, at no cost
+  std::uint64_t seed = 0;         // one per training run, say
+  std::uint64_t offset = 0;       // another one for every call that is to draw anew
+  std::int64_t batch_offset = 0;  // where this call's first batch, query head, query and key
+  std::int64_t head_offset = 0;   // stand in a longer one whose mask it draws a part of;
+  std::int64_t query_offset = 0;  // >= 0, and the last batch, head and query below 2^32,
+  std::int64_t key_offset = 0;    // the last key below 2^34
+};
+
 // Everything that changes the result. The scale, sinks and slopes are f32 (f64 for f64 inputs). f16
 // and bf16 inputs are widened exactly and computed in f32; out is rounded to nearest even.
 //
@@ -61,7 +85,8 @@ struct Options {
   ConstTensor kv_lengths{};                // i32 or i64 [B], 0 ... Lk; later keys do not exist
   ConstTensor q_lengths{};                 // i32 or i64 [B], 0 ... Lq; later rows: out 0, lse -inf
   ConstTensor alibi_slopes{};              // [Hq] or [B, Hq]; logit += -slope * |i + o_b - j|
-  ConstTensor sinks{};           // [Hq], an extra logit in the denominator only; -inf = none
+  ConstTensor sinks{};  // [Hq], an extra logit in the denominator only; -inf = none
+  Dropout dropout{};
   int threads = 0;               // 0 = default_threads(); ignored when executor is given
   Executor* executor = nullptr;  // null = oneTBB with `threads` threads
 };
@@ -77,11 +102,13 @@ struct Extras {
                                       // without keys
   const Tensor* row_max = nullptr;    // [B, Hq, Lq] softmax state, sink included: what merge() and
   const Tensor* row_sum = nullptr;    // [B, Hq, Lq] backward take; row_sum 0 = no keys
-  const Tensor* accumulator = nullptr;  // [B, Hq, Lq, Dv] sum of exp(logit - row_max) * value
+  const Tensor* accumulator = nullptr;  // [B, Hq, Lq, Dv] sum of exp(logit - row_max) * value,
+                                        // each times what dropout makes of a weight
   const Tensor* scores = nullptr;       // [B, Hq, Lq, Lk] materialised; scores and capped cover
   const Tensor* capped = nullptr;       //   masked keys too (0 at keys and rows beyond the lengths)
   const Tensor* logits = nullptr;       //   -inf at masked keys
-  const Tensor* weights = nullptr;      //   0 at masked keys and in rows without keys
+  const Tensor* weights = nullptr;      //   0 at masked keys and in rows without keys; dropped
+                                        //   and scaled as they multiply the values
 };
 
 // Computes attention.

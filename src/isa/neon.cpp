@@ -11,6 +11,7 @@
 #include "float_control.h"
 #include "kernels/half.h"
 #include "kernels/kernels.h"
+#include "kernels/philox.h"
 #include "kernels/unroll.h"
 
 #define POISE_NAMESPACE neon

@@ -98,6 +98,34 @@ struct Simd<float> {
     return !_mm256_testz_si256(seen, _mm256_set1_epi32(~last));
   }
 
+  // One 32-bit word per lane, for random numbers (kernels/dropout.inl): the low halves of 64-bit
+  // lanes, since those are what the instruction set multiplies. The high halves may hold anything.
+  struct Words {
+    __m256i even, odd;  // lanes 0, 2, ... and 1, 3, ...
+  };
+  static Words load_words(const uint32_t* p) {
+    const __m256i words = _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+    return {words, _mm256_srli_epi64(words, 32)};
+  }
+  static Words set_words(uint32_t x) {
+    const __m256i words = _mm256_set1_epi32(static_cast<int>(x));
+    return {words, words};
+  }
+  // a ^ b ^ c.
+  static Words mix_words(Words a, Words b, Words c) {
+    return {parity(a.even, b.even, c.even), parity(a.odd, b.odd, c.odd)};
+  }
+  // The halves of a * b.
+  static void multiply_words(Words a, Words b, Words* low, Words* high) {
+    *low = {_mm256_mul_epu32(a.even, b.even), _mm256_mul_epu32(a.odd, b.odd)};
+    *high = {_mm256_srli_epi64(low->even, 32), _mm256_srli_epi64(low->odd, 32)};
+  }
+  static Mask at_least(Words a, uint32_t threshold) {
+    const __m256i words = _mm256_blend_epi32(a.even, _mm256_slli_epi64(a.odd, 32), 0xaa);
+    const __m256i least = _mm256_set1_epi32(static_cast<int>(threshold));
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_max_epu32(words, least), words));
+  }
+
   // The first n 16-bit elements, widened exactly; and back, rounded to nearest even. There is no
   // masked 16-bit access here: tails go through eight elements of their own.
   static __m128i load_bits(const uint16_t* p, int64_t n) {
@@ -249,6 +277,23 @@ struct Simd<double> {
   }
   static bool beyond(Bits seen, int last) {
     return !_mm256_testz_si256(seen, _mm256_set1_epi64x(~last));
+  }
+
+  using Words = __m256i;  // as above, of all lanes
+  static Words load_words(const uint32_t* p) {
+    return _mm256_cvtepu32_epi64(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Words set_words(uint32_t x) { return _mm256_set1_epi64x(x); }
+  static Words mix_words(Words a, Words b, Words c) { return parity(a, b, c); }
+  static void multiply_words(Words a, Words b, Words* low, Words* high) {
+    *low = _mm256_mul_epu32(a, b);
+    *high = _mm256_srli_epi64(*low, 32);
+  }
+  static Mask at_least(Words a, uint32_t threshold) {
+    // Signed numbers of 33 bits: threshold - 1 may be -1.
+    const __m256i words = _mm256_and_si256(a, _mm256_set1_epi64x(0xffffffff));
+    return _mm256_castsi256_pd(
+        _mm256_cmpgt_epi64(words, _mm256_set1_epi64x(int64_t{threshold} - 1)));
   }
 
   static void transpose(Vec (&r)[kLanes]) {

@@ -95,6 +95,33 @@ struct Simd<float> {
     return _mm512_test_epi32_mask(seen, _mm512_set1_epi32(~last)) != 0;
   }
 
+  // One 32-bit word per lane, for random numbers (kernels/dropout.inl): the low halves of 64-bit
+  // lanes, since those are what the instruction set multiplies. The high halves may hold anything.
+  struct Words {
+    __m512i even, odd;  // lanes 0, 2, ... and 1, 3, ...
+  };
+  static Words load_words(const uint32_t* p) {
+    const __m512i words = _mm512_load_si512(p);
+    return {words, _mm512_srli_epi64(words, 32)};
+  }
+  static Words set_words(uint32_t x) {
+    const __m512i words = _mm512_set1_epi32(static_cast<int>(x));
+    return {words, words};
+  }
+  // a ^ b ^ c.
+  static Words mix_words(Words a, Words b, Words c) {
+    return {parity(a.even, b.even, c.even), parity(a.odd, b.odd, c.odd)};
+  }
+  // The halves of a * b.
+  static void multiply_words(Words a, Words b, Words* low, Words* high) {
+    *low = {_mm512_mul_epu32(a.even, b.even), _mm512_mul_epu32(a.odd, b.odd)};
+    *high = {_mm512_srli_epi64(low->even, 32), _mm512_srli_epi64(low->odd, 32)};
+  }
+  static Mask at_least(Words a, uint32_t threshold) {
+    const __m512i words = _mm512_mask_shuffle_epi32(a.even, 0xaaaa, a.odd, _MM_PERM_CCAA);
+    return _mm512_cmpge_epu32_mask(words, _mm512_set1_epi32(static_cast<int>(threshold)));
+  }
+
   // The first n 16-bit elements, widened exactly; and back, rounded to nearest even.
   static Vec load_bf16(const uint16_t* p, int64_t n) {
     const __m256i bits = _mm256_maskz_loadu_epi16(static_cast<Mask>((1u << n) - 1u), p);
@@ -238,6 +265,21 @@ struct Simd<double> {
   // Whether an index joined into `seen` was negative or has a bit above those of `last`.
   static bool beyond(Bits seen, int last) {
     return _mm512_test_epi64_mask(seen, _mm512_set1_epi64(~last)) != 0;
+  }
+
+  using Words = __m512i;  // as above, of all lanes
+  static Words load_words(const uint32_t* p) {
+    return _mm512_cvtepu32_epi64(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static Words set_words(uint32_t x) { return _mm512_set1_epi64(x); }
+  static Words mix_words(Words a, Words b, Words c) { return parity(a, b, c); }
+  static void multiply_words(Words a, Words b, Words* low, Words* high) {
+    *low = _mm512_mul_epu32(a, b);
+    *high = _mm512_srli_epi64(*low, 32);
+  }
+  static Mask at_least(Words a, uint32_t threshold) {
+    return _mm512_cmpge_epu64_mask(_mm512_slli_epi64(a, 32),
+                                   _mm512_slli_epi64(_mm512_set1_epi64(threshold), 32));
   }
 
   static void transpose(Vec (&r)[kLanes]) {

@@ -144,6 +144,21 @@ struct Simd<float> {
     return vmaxvq_u32(vandq_u32(seen, vdupq_n_u32(~static_cast<uint32_t>(last)))) != 0;
   }
 
+  // One 32-bit word per lane, for random numbers (kernels/dropout.inl).
+  using Words = uint32x4_t;
+  static Words load_words(const uint32_t* p) { return vld1q_u32(p); }
+  static Words set_words(uint32_t x) { return vdupq_n_u32(x); }
+  // a ^ b ^ c.
+  static Words mix_words(Words a, Words b, Words c) { return parity(a, b, c); }
+  // The halves of a * b.
+  static void multiply_words(Words a, Words b, Words* low, Words* high) {
+    const uint32x4_t x = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(a), vget_low_u32(b)));
+    const uint32x4_t y = vreinterpretq_u32_u64(vmull_high_u32(a, b));
+    *low = vuzp1q_u32(x, y);
+    *high = vuzp2q_u32(x, y);
+  }
+  static Mask at_least(Words a, uint32_t threshold) { return vcgeq_u32(a, vdupq_n_u32(threshold)); }
+
   // Pairs of bf16 from any address, and the first or second of each pair, widened.
   static Vec load_bf16_pairs(const void* p) {
     return vreinterpretq_f32_u8(vld1q_u8(static_cast<const uint8_t*>(p)));
@@ -277,6 +292,20 @@ struct Simd<double> {
   static bool beyond(Bits seen, int last) {
     const uint64x2_t over = vandq_u64(seen, vdupq_n_u64(~static_cast<uint64_t>(last)));
     return (vgetq_lane_u64(over, 0) | vgetq_lane_u64(over, 1)) != 0;
+  }
+
+  using Words = uint32x2_t;  // as above
+  static Words load_words(const uint32_t* p) { return vld1_u32(p); }
+  static Words set_words(uint32_t x) { return vdup_n_u32(x); }
+  static Words mix_words(Words a, Words b, Words c) { return veor_u32(veor_u32(a, b), c); }
+  static void multiply_words(Words a, Words b, Words* low, Words* high) {
+    const uint64x2_t product = vmull_u32(a, b);
+    *low = vmovn_u64(product);
+    *high = vshrn_n_u64(product, 32);
+  }
+  static Mask at_least(Words a, uint32_t threshold) {
+    const int32x2_t lanes = vreinterpret_s32_u32(vcge_u32(a, vdup_n_u32(threshold)));
+    return vreinterpretq_u64_s64(vmovl_s32(lanes));
   }
 
   static void transpose(Vec (&r)[kLanes]) {

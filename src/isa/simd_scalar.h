@@ -93,6 +93,20 @@ struct Simd {
   // Whether an index joined into `seen` was negative or has a bit above those of `last`.
   static bool beyond(Bits seen, int last) { return (seen & ~static_cast<Bits>(last)) != 0; }
 
+  // One 32-bit word, for random numbers (kernels/dropout.inl).
+  using Words = uint32_t;
+  static Words load_words(const uint32_t* p) { return *p; }
+  static Words set_words(uint32_t x) { return x; }
+  // a ^ b ^ c.
+  static Words mix_words(Words a, Words b, Words c) { return a ^ b ^ c; }
+  // The halves of a * b.
+  static void multiply_words(Words a, Words b, Words* low, Words* high) {
+    const uint64_t product = uint64_t{a} * b;
+    *low = low_word(product);
+    *high = high_word(product);
+  }
+  static Mask at_least(Words a, uint32_t threshold) { return a >= threshold; }
+
   // One 16-bit element, widened exactly; and back, rounded to nearest even.
   static Vec load_bf16(const uint16_t* p, int64_t n) { return n > 0 ? widen_bf16(*p) : 0; }
   static Vec load_f16(const uint16_t* p, int64_t n) { return n > 0 ? widen_f16(*p) : 0; }

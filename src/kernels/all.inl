@@ -7,6 +7,7 @@
 #include "kernels/tile.inl"
 #include "kernels/convert.inl"
 #include "kernels/mask.inl"
+#include "kernels/dropout.inl"
 #include "kernels/tally.inl"
 #include "kernels/histogram.inl"
 #include "kernels/layout.inl"

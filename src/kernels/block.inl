@@ -329,6 +329,8 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
                           max[v],
                           fused ? moment_shift<S, false>(keys, part, kScoreMoments) : unseen};
     const Vec total = weigh<S>(job, s, block.fields, block.of(kScoreMoments));
+    if (task.dropout.on)
+      drop_weights<S>(task.dropout, task.heads, tile.row + lane, key, begin, end, s);
     S::store(tile.part_sum + lane, S::fma(S::load(tile.part_sum + lane), alpha, total));
     S::store(space.alpha + lane, alpha);
     if (level != TallyLevel::off) {

@@ -257,7 +257,7 @@ inline void process_keys(const ForwardTask& task, Workspace<S>& space, int64_t t
     inputs.values = block_rows<S>(task.value, task.element, key, begin, end, task.value_dim,
                                   space.value, space.value_stride);
   }
-  const bool plain = task.bias.data == nullptr && !changes_scores(task);
+  const bool plain = task.bias.data == nullptr && !changes_scores(task) && !task.dropout.on;
   for (int64_t t = 0; t < tiles; ++t) {
     Tile<S>& tile = space.tiles[t];
     BlockView<S> view;

@@ -37,6 +37,17 @@ struct Column {
 // Most query heads of one key head that share the lanes of a task.
 inline constexpr int kMostHeads = 16;
 
+// Which weights of a task are dropped, and what becomes of the others: the rule of
+// kernels/philox.h. The words of the counter are those of the task's head 0, query 0 and key 0.
+struct DropoutRule {
+  bool on;             // false: nothing else is read
+  uint32_t key[2];     // of Philox
+  uint32_t threshold;  // a weight is kept when its word is at least this
+  double factor;       // of kept weights
+  uint32_t batch, head, query;
+  int64_t first_key;
+};
+
 // The numbers of one query head.
 struct HeadNumbers {
   double scale;
@@ -100,6 +111,7 @@ struct ForwardTask {
   ConstPlane bias;  // data null = none
   Element bias_element;
   ConstPlane mask;  // data null = none; bytes, 0 = may not attend
+  DropoutRule dropout;
   Column lse, lse_without_sink, max_score, row_max, row_sum;  // each indexed by query from 0
   Plane accumulator;                                          // data null = not wanted
   // Where the state of each split goes when another task joins them: record_bytes() per split, the

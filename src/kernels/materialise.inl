@@ -64,6 +64,9 @@ inline void materialise_block(const MaterialiseTask& task, const Workspace<S>& s
       const Vec weight = S::mul(exp<S>(S::sub(s, max)), inverse);
       S::store(at, S::select(S::equal(s, S::set(-Limits<T>::kInfinity)), S::zero(), weight));
     }
+    if (problem.dropout.on)
+      drop_weights<S>(problem.dropout, problem.heads, tile.row + v * W, key, 0, keys,
+                      scores + v * W);
   }
   write_block<S>(scores, tile.row, tile.rows, key, keys, task.weights);
 }
