@@ -233,6 +233,7 @@ int mask_section(const Settings& settings) {
        &inputs,
        none,
        0},
+      {"dropout 0.1", {.dropout = {.probability = 0.1}, .threads = 1}, &inputs, none, 0},
   };
   std::printf("masks, 1,16,16,1024,1024,64, one thread, against the same keys without one\n");
   int missed = 0;

@@ -19,7 +19,7 @@ int forward_section(const poise::Kernels& kernels, const Settings& settings);
 // What measuring costs, by level and sampling, in percent of the same call without it.
 int tally_section(const poise::Kernels& kernels, const Settings& settings);
 
-// What bias and masks cost, in percent of a call without them that sees the same keys.
+// What bias, masks and dropout cost, in percent of a call without them that sees the same keys.
 int mask_section(const Settings& settings);
 
 // Time against the spread of the logits: subnormal weights must cost nothing.

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "support/sentences.h"
+
 namespace poise {
 namespace {
 
@@ -313,6 +315,26 @@ const std::vector<Case>& option_cases() {
          c.options.sinks = view(c.numbers.data(), {4});
        }},
 
+      {bad_value, "[forward] dropout: probability 1 is not in [0, 1)",
+       [](Call& c) { c.options.dropout.probability = 1; }},
+      {bad_value, "[forward] dropout: probability -0.25 is not in [0, 1)",
+       [](Call& c) { c.options.dropout.probability = -0.25; }},
+      {bad_value, "[forward] dropout: probability nan is not in [0, 1)",
+       [](Call& c) { c.options.dropout.probability = kNaN; }},
+      {bad_value,
+       "[forward] dropout: batch_offset 4294967295 and 2 batches do not fit in 0 ... 4294967295",
+       [](Call& c) { c.options.dropout = {.probability = 0.5, .batch_offset = 0xffffffff}; }},
+      {bad_value,
+       "[forward] dropout: head_offset -1 and 4 query heads do not fit in 0 ... 4294967295",
+       [](Call& c) { c.options.dropout = {.probability = 0.5, .head_offset = -1}; }},
+      {bad_value,
+       "[forward] dropout: query_offset 4294967294 and 3 queries do not fit in 0 ... 4294967295",
+       [](Call& c) { c.options.dropout = {.probability = 0.5, .query_offset = 0xfffffffe}; }},
+      {bad_value,
+       "[forward] dropout: key_offset 9223372036854775807 and 5 keys do not fit in 0 ... "
+       "17179869183",
+       [](Call& c) { c.options.dropout = {.probability = 0.5, .key_offset = INT64_MAX}; }},
+
       {bad_value, "[forward] threads: -1 is not in 0 (default) ... 4096",
        [](Call& c) { c.options.threads = -1; }},
       {bad_value, "[forward] threads: 4097 is not in 0 (default) ... 4096",
@@ -436,61 +458,19 @@ TEST(check, every_bad_extra_is_refused_in_one_sentence_and_nothing_is_written) {
   expect_refusals(extra_cases());
 }
 
-// Whether `message` is "[call] argument: " and the sentence with something in place of each {}.
-bool says(const std::string& message, const std::string& sentence) {
-  std::size_t at = message.find("] ");
-  at = message.find(": ", at) + 2;
-  for (std::size_t begin = 0;;) {
-    const std::size_t gap = std::min(sentence.find("{}", begin), sentence.size());
-    const std::string piece = sentence.substr(begin, gap - begin);
-    const bool last = gap == sentence.size();
-    const std::size_t found = last && begin > 0 && message.size() >= piece.size()
-                                  ? message.size() - piece.size()
-                                  : message.find(piece, at);
-    if (found == std::string::npos || found < at ||
-        message.compare(found, piece.size(), piece) != 0)
-      return false;
-    if (begin == 0 && found != at) return false;
-    at = found + piece.size();
-    if (last) return at == message.size();
-    begin = gap + 2;
-  }
-}
-
-// The sentences of all calls refuse(ErrorCode::x, argument, "sentence", ...) in C++ source; an
-// empty one where the third argument is not one string literal.
-std::vector<std::string> sentences_of(const std::string& code) {
-  const std::string start = "refuse(ErrorCode::";
-  std::vector<std::string> sentences;
-  for (std::size_t at = code.find(start); at != std::string::npos; at = code.find(start, at)) {
-    int depth = 0, commas = 0;
-    for (at += start.size(); commas < 2; ++at) {
-      if (code[at] == '(' || code[at] == '{') ++depth;
-      if (code[at] == ')' || code[at] == '}') --depth;
-      if (code[at] == ',' && depth == 0) ++commas;
-    }
-    at = code.find_first_not_of(" \n", at);
-    std::string sentence;
-    if (code[at] == '"')
-      for (++at; code[at] != '"'; ++at) sentence += code[at];
-    const bool one_literal = code[code.find_first_not_of(" \n", at + 1)] == ',';
-    sentences.push_back(one_literal ? sentence : "");
-  }
-  return sentences;
-}
-
 TEST(check, every_sentence_in_the_rules_has_a_case) {
   for (const char* file : {"check.cpp", "check_options.cpp", "check_view.cpp"}) {
     std::ifstream source(std::string(POISE_SOURCE_DIR "/src/") + file);
     std::stringstream code;
     code << source.rdbuf();
-    const std::vector<std::string> sentences = sentences_of(code.str());
+    const std::vector<std::string> sentences = test::sentences_of(code.str());
     EXPECT_GE(sentences.size(), 2U) << file;
     for (const std::string& sentence : sentences) {
       EXPECT_NE(sentence, "") << file << " has a refusal this test cannot read";
       bool covered = false;
       for (const auto* cases : {&tensor_cases(), &option_cases(), &extra_cases()})
-        for (const Case& refusal : *cases) covered = covered || says(refusal.message, sentence);
+        for (const Case& refusal : *cases)
+          covered = covered || test::says(refusal.message, sentence);
       EXPECT_TRUE(covered) << file << ": no case for \"" << sentence << '"';
     }
   }

@@ -57,10 +57,10 @@ struct Dropout {
   double probability = 0;         // in [0, 1); 0 = off, at no cost
   std::uint64_t seed = 0;         // one per training run, say
   std::uint64_t offset = 0;       // another one for every call that is to draw anew
-  std::int64_t batch_offset = 0;  // where this call's first batch, query head, query and key
-  std::int64_t head_offset = 0;   // stand in a longer one whose mask it draws a part of;
-  std::int64_t query_offset = 0;  // >= 0, and the last batch, head and query below 2^32,
-  std::int64_t key_offset = 0;    // the last key below 2^34
+  std::int64_t batch_offset = 0;  // where the call's first batch, query head, query and key stand
+  std::int64_t head_offset = 0;   // in a longer problem of whose mask it draws a part; >= 0, the
+  std::int64_t query_offset = 0;  // last batch, head and query below 2^32, the last key below 2^34
+  std::int64_t key_offset = 0;
 };
 
 // Everything that changes the result. The scale, sinks and slopes are f32 (f64 for f64 inputs). f16
@@ -85,8 +85,8 @@ struct Options {
   ConstTensor kv_lengths{};                // i32 or i64 [B], 0 ... Lk; later keys do not exist
   ConstTensor q_lengths{};                 // i32 or i64 [B], 0 ... Lq; later rows: out 0, lse -inf
   ConstTensor alibi_slopes{};              // [Hq] or [B, Hq]; logit += -slope * |i + o_b - j|
-  ConstTensor sinks{};  // [Hq], an extra logit in the denominator only; -inf = none
-  Dropout dropout{};
+  ConstTensor sinks{};           // [Hq], an extra logit in the denominator only; -inf = none
+  Dropout dropout{};             // after the softmax; off by default
   int threads = 0;               // 0 = default_threads(); ignored when executor is given
   Executor* executor = nullptr;  // null = oneTBB with `threads` threads
 };

@@ -20,10 +20,14 @@ POISE_INLINE void draw_factors(const DropoutRule& rule, int64_t heads, int64_t r
   using Words = typename S::Words;
   constexpr int W = S::kLanes;
   alignas(64) uint32_t queries[W], head[W];
+  uint32_t query_word = rule.query + static_cast<uint32_t>(row / heads);
+  int64_t head_of_lane = row % heads;
   for (int i = 0; i < W; ++i) {
-    const int64_t at = row + i;
-    queries[i] = rule.query + static_cast<uint32_t>(heads == 1 ? at : at / heads);
-    head[i] = rule.head + static_cast<uint32_t>(heads == 1 ? 0 : at % heads);
+    queries[i] = query_word;
+    head[i] = rule.head + static_cast<uint32_t>(head_of_lane);
+    if (++head_of_lane < heads) continue;
+    head_of_lane = 0;
+    ++query_word;
   }
   uint32_t step[kPhiloxRounds][2];  // the key of each round
   for (uint32_t r = 0; r < kPhiloxRounds; ++r) {
@@ -75,10 +79,11 @@ POISE_INLINE void draw_factors(const DropoutRule& rule, int64_t heads, int64_t r
 
 // Multiplies weights [begin, end) of one vector of rows by 0 or 1/(1 - p), in place. `weights` is
 // [key][kQueries], at the vector's first lane. Signs stay, so that a key marked as unseen does too;
-// a NaN stays one.
+// a NaN stays one. Never inlined: calls without dropout keep their registers.
 template <class S>
-inline void drop_weights(const DropoutRule& rule, int64_t heads, int64_t row, int64_t key,
-                         int64_t begin, int64_t end, typename S::T* weights) {
+__attribute__((noinline)) void drop_weights(const DropoutRule& rule, int64_t heads, int64_t row,
+                                            int64_t key, int64_t begin, int64_t end,
+                                            typename S::T* weights) {
   draw_factors<S>(rule, heads, row, key, begin, end, [&](int64_t j, typename S::Vec factor) {
     typename S::T* at = weights + j * kQueries<S>;
     S::store(at, S::mul(S::load(at), factor));
@@ -87,8 +92,9 @@ inline void drop_weights(const DropoutRule& rule, int64_t heads, int64_t row, in
 
 // Writes the factors themselves.
 template <class S>
-inline void fill_dropout(const DropoutRule& rule, int64_t heads, int64_t row, int64_t key,
-                         int64_t begin, int64_t end, typename S::T* factors) {
+__attribute__((noinline)) void fill_dropout(const DropoutRule& rule, int64_t heads, int64_t row,
+                                            int64_t key, int64_t begin, int64_t end,
+                                            typename S::T* factors) {
   draw_factors<S>(rule, heads, row, key, begin, end, [&](int64_t j, typename S::Vec factor) {
     S::store(factors + j * kQueries<S>, factor);
   });

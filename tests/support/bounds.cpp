@@ -99,10 +99,12 @@ std::vector<RowBounds> bounds_of(const Problem& p, const ReferenceResult<double>
         bound.comparable = look.comparable;
         bound.logit = u * ((2 + std::sqrt(static_cast<double>(dim))) * dots + 2 * look.logit +
                            3 * look.alibi_and_bias + 8 * p.options.softcap);
-        bound.weight = 2 * (bound.logit + u * (1.25 * look.spread + 19));
+        const double weight = 2 * (bound.logit + u * (1.25 * look.spread + 19));
+        const double kept = 1 / (1 - p.options.dropout.probability);  // what dropout scales by
+        bound.weight = kept * weight;
         bound.out = bound.weight * look.value;
-        bound.written = bound.out + output_roundoff(p.dtype) * look.value;
-        bound.lse = bound.weight + 2 * u * std::fabs(r.lse[row]);
+        bound.written = bound.out + output_roundoff(p.dtype) * kept * look.value;
+        bound.lse = weight + 2 * u * std::fabs(r.lse[row]);
       }
   return bounds;
 }
@@ -114,6 +116,8 @@ testing::AssertionResult agrees(const Problem& p, const Outputs& o, const Expect
   if (o.error) return testing::AssertionFailure() << o.error.message() << "; " << p.describe();
   const auto& [r, bounds] = expected_run;
   const std::int64_t dim = r.value_dim, keys = r.kv_len;
+  std::vector<double> weights(r.weights.size());
+  for (std::size_t n = 0; n < weights.size(); ++n) weights[n] = r.weight_after_dropout(n);
   struct Judged {
     const char* name;
     const TensorBuffer& got;
@@ -129,7 +133,7 @@ testing::AssertionResult agrees(const Problem& p, const Outputs& o, const Expect
       {"scores", o.scores, r.scores, keys, &RowBounds::logit},
       {"capped", o.capped, r.capped, keys, &RowBounds::logit},
       {"logits", o.logits, r.logits, keys, &RowBounds::logit},
-      {"weights", o.weights, r.weights, keys, &RowBounds::weight},
+      {"weights", o.weights, weights, keys, &RowBounds::weight},
   };
   for (const Judged& judged : all) {
     if (!judged.got.given()) continue;

@@ -14,6 +14,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSpreads[] = {1, 4, 0.05, 0.3, 30};
 constexpr double kSoftcaps[] = {0, 5, 0.5, 50};
+constexpr double kDropouts[] = {0, 0.1, 0.5, 0.9};
 constexpr DType kBiasDTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16};
 constexpr int kAxes = 16;  // subsets of [B, Hq, Lq, Lk]
 
@@ -119,8 +120,8 @@ rc::Gen<Draw> draws(DType dtype, const DrawLimits& limits) {
       set(&Draw::window_left, sometimes(4, 700)), set(&Draw::window_right, sometimes(5, 300)),
       set(&Draw::mask, sometimes(3, kAxes)), set(&Draw::bias, sometimes(3, kAxes)),
       set(&Draw::bias_dtype, whole(0, 3)), set(&Draw::softcap, sometimes(4, 3)),
-      set(&Draw::scale, sometimes(4, 4)), set(&Draw::spread, whole(0, 4)),
-      set(&Draw::kv_lengths, once_in(4)),
+      set(&Draw::scale, sometimes(4, 4)), set(&Draw::dropout, sometimes(3, 3)),
+      set(&Draw::spread, whole(0, 4)), set(&Draw::kv_lengths, once_in(4)),
       set(&Draw::q_lengths, limits.q_lengths ? once_in(4) : rc::gen::just(false)),
       set(&Draw::alibi, once_in(4)), set(&Draw::sinks, once_in(4)),
       set(&Draw::layouts, sometimes(2, 6)),
@@ -147,6 +148,7 @@ Problem problem_of(const Draw& d) {
                     rng.pick({0.0, 0.2}));
   if (d.alibi) add_alibi(p);
   if (d.sinks) add_sinks(p, rng);
+  if (d.dropout > 0) add_dropout(p, rng, kDropouts[d.dropout]);
   if (d.poison > 0) poison(p, d.poison, rng);
   lay_out(p, d.layouts, rng);
   return p;
@@ -175,6 +177,7 @@ std::ostream& operator<<(std::ostream& os, const Draw& d) {
   field("bias_dtype", d.bias_dtype, plain.bias_dtype);
   field("softcap", d.softcap, plain.softcap);
   field("scale", d.scale, plain.scale);
+  field("dropout", d.dropout, plain.dropout);
   field("spread", d.spread, plain.spread);
   if (d.kv_lengths) os << ", .kv_lengths = true";
   if (d.q_lengths) os << ", .q_lengths = true";

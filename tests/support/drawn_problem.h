@@ -19,13 +19,13 @@ struct Draw {
   DType dtype = DType::f32;
   int batch = 1, kv_heads = 1, group = 1;
   int q_len = 1, kv_len = 1, head_dim = 1, value_dim = 1;
-  int causal = 0;                          // none, top_left, bottom_right, offset
-  int diagonal = 0;                        // not given, one for all, one per batch entry
-  int offset = 0;                          // what a given diagonal is, from Lk - Lq
-  int window_left = 0, window_right = 0;   // 0 = open, else one more than the window
-  int mask = 0, bias = 0;                  // 0 = none, else 1 + bits of the axes that broadcast
-  int bias_dtype = 0;                      // f32, f64, f16, bf16
-  int softcap = 0, scale = 0, spread = 0;  // places in lists of values
+  int causal = 0;                         // none, top_left, bottom_right, offset
+  int diagonal = 0;                       // not given, one for all, one per batch entry
+  int offset = 0;                         // what a given diagonal is, from Lk - Lq
+  int window_left = 0, window_right = 0;  // 0 = open, else one more than the window
+  int mask = 0, bias = 0;                 // 0 = none, else 1 + bits of the axes that broadcast
+  int bias_dtype = 0;                     // f32, f64, f16, bf16
+  int softcap = 0, scale = 0, spread = 0, dropout = 0;  // places in lists of values
   bool kv_lengths = false, q_lengths = false, alibi = false, sinks = false;
   int layouts = 0;  // 0 = contiguous, 1 = blhd throughout, else a seed of one layout per tensor
   int poison = 0;   // 0 = finite; else keys with NaN or infinity in key or value

@@ -90,6 +90,7 @@ std::string Problem::describe() const {
   if (options.window_left >= 0) text << " window_left=" << options.window_left;
   if (options.window_right >= 0) text << " window_right=" << options.window_right;
   if (options.diagonal) text << " diagonal=" << *options.diagonal;
+  if (options.dropout.probability > 0) text << " dropout=" << options.dropout.probability;
   auto tensor = [&](const char* label, const TensorBuffer& t) {
     if (!t.given()) return;
     text << ' ' << label << ' ' << name(t.dtype()) << '[';
@@ -133,6 +134,10 @@ void add_random_mask(Problem& p, Rng& rng, double keep, const Extents& extents) 
 void add_random_bias(Problem& p, Rng& rng, DType dtype, const Extents& extents, double masked) {
   p.bias = TensorBuffer(dtype, extents);
   p.bias.fill([&] { return rng.chance(masked) ? -kInfinity : 2 * rng.normal(); });
+}
+
+void add_dropout(Problem& p, Rng& rng, double probability) {
+  p.options.dropout = {.probability = probability, .seed = rng.next(), .offset = rng.next()};
 }
 
 // Slopes as in Press et al. 2021 (2108.12409): 2^(-8 (h + 1) / Hq).
@@ -182,6 +187,7 @@ Problem random_problem(std::uint64_t seed, DType dtype, const RandomLimits& limi
   if (limits.layouts)
     for (TensorBuffer* tensor : p.tensors())
       if (tensor->given() && rng.chance(0.4)) *tensor = tensor->copied(random_layout(rng));
+  if (rng.chance(0.2)) add_dropout(p, rng, rng.pick({0.1, 0.5, 0.9}));
   return p;
 }
 
@@ -217,6 +223,7 @@ std::vector<Problem> long_problems(DType dtype) {
   add_random_mask(masked, rng, 0.6, {s.batch, 1, s.q_len, s.kv_len});
   add_random_bias(masked, rng, dtype, {s.q_heads, 1, s.kv_len}, 0.2);
   masked.options.scale = -0.3;
+  add_dropout(masked, rng, 0.3);
   return problems;
 }
 

@@ -55,6 +55,7 @@ std::vector<Problem> long_problems(DType dtype);
 void add_random_mask(Problem& problem, Rng& rng, double keep, const Extents& extents);
 void add_random_bias(Problem& problem, Rng& rng, DType dtype, const Extents& extents,
                      double masked);
+void add_dropout(Problem& problem, Rng& rng, double probability);
 void add_alibi(Problem& problem);
 void add_sinks(Problem& problem, Rng& rng);
 // i32 lengths drawn from [0, bound].

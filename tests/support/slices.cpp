@@ -46,6 +46,7 @@ Problem query_chunk(const Problem& whole, std::int64_t begin, std::int64_t count
   part.query = whole.query.sliced(2, begin, count);
   part.mask = sliced_broadcast(whole.mask, 2, begin, count);
   part.bias = sliced_broadcast(whole.bias, 2, begin, count);
+  part.options.dropout.query_offset += begin;
   move_diagonal(whole, begin, part);
   return part;
 }
@@ -57,6 +58,7 @@ Problem key_part(const Problem& whole, std::int64_t begin, std::int64_t count) {
   part.value = whole.value.sliced(2, begin, count);
   part.mask = sliced_broadcast(whole.mask, 3, begin, count);
   part.bias = sliced_broadcast(whole.bias, 3, begin, count);
+  part.options.dropout.key_offset += begin;
   move_diagonal(whole, -begin, part);
   if (whole.kv_lengths.given()) {
     part.kv_lengths = TensorBuffer(DType::i64, Extents{whole.shape.batch});
@@ -70,6 +72,7 @@ Problem key_part(const Problem& whole, std::int64_t begin, std::int64_t count) {
 Problem batch_entry(const Problem& whole, std::int64_t b) {
   Problem part = whole;
   part.shape.batch = 1;
+  part.options.dropout.batch_offset += b;
   part.query = whole.query.sliced(0, b, 1);
   part.key = whole.key.sliced(0, b, 1);
   part.value = whole.value.sliced(0, b, 1);

@@ -1,8 +1,8 @@
 // Parts of a problem as problems of their own, on the same memory: what chunked prefill, decode
 // steps, batching and split key axes hand to attention().
 //
-// In: a whole problem. Out: the part, with the whole's diagonal made explicit, so that positions
-// mean the same keys in both.
+// In: a whole problem. Out: the part, with the whole's diagonal and the places of its dropout made
+// explicit, so that positions mean the same keys in both.
 #pragma once
 
 #include "support/problem.h"
