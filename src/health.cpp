@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -24,8 +23,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLargestF16 = 65504;
 
 // The place most rows agree on, with its share; ties go to the smallest place.
-std::pair<std::int64_t, double> most_frequent(const std::map<std::int64_t, std::int64_t>& counts,
-                                              double rows) {
+std::pair<std::int64_t, double> most_frequent(const PlaceCounts& counts, double rows) {
   std::int64_t place = 0, most = 0;
   for (const auto& [candidate, count] : counts)
     if (count > most) std::tie(place, most) = std::pair(candidate, count);

@@ -9,16 +9,14 @@
 #include <cmath>
 #include <initializer_list>
 #include <string>
+#include <utility>
 
 #include "wording.h"
 
 namespace poise {
 namespace {
 
-void merge_counts(std::map<std::int64_t, std::int64_t>& whole,
-                  const std::map<std::int64_t, std::int64_t>& part) {
-  for (const auto& [place, rows] : part) whole[place] += rows;
-}
+bool before(const PlaceCounts::Entry& entry, std::int64_t place) { return entry.first < place; }
 
 // The smaller of two row indices of which -1 means none.
 std::int64_t earlier_row(std::int64_t a, std::int64_t b) {
@@ -137,6 +135,51 @@ const char* name(StatsLevel level) {
   return "?";
 }
 
+PlaceCounts::PlaceCounts(std::vector<Entry> entries) : entries_(std::move(entries)) {
+  if (!std::is_sorted(entries_.begin(), entries_.end()))
+    std::sort(entries_.begin(), entries_.end());
+  std::size_t kept = 0;
+  for (const Entry& entry : entries_) {
+    if (kept > 0 && entries_[kept - 1].first == entry.first)
+      entries_[kept - 1].second += entry.second;
+    else
+      entries_[kept++] = entry;
+  }
+  entries_.resize(kept);
+}
+
+std::int64_t& PlaceCounts::operator[](std::int64_t place) {
+  auto at = std::lower_bound(entries_.begin(), entries_.end(), place, before);
+  if (at == entries_.end() || at->first != place) at = entries_.insert(at, {place, 0});
+  return at->second;
+}
+
+std::int64_t PlaceCounts::at(std::int64_t place) const {
+  const auto at = std::lower_bound(entries_.begin(), entries_.end(), place, before);
+  return at == entries_.end() || at->first != place ? 0 : at->second;
+}
+
+void PlaceCounts::merge(const PlaceCounts& other) {
+  std::size_t fresh = 0;
+  auto ours = entries_.cbegin();
+  for (const Entry& theirs : other.entries_) {
+    while (ours != entries_.cend() && ours->first < theirs.first) ++ours;
+    fresh += ours == entries_.cend() || ours->first != theirs.first;
+  }
+  // From the back, where there is room.
+  std::size_t from = entries_.size(), to = from + fresh;
+  entries_.resize(to);
+  for (auto theirs = other.entries_.crbegin(); theirs != other.entries_.crend(); ++theirs) {
+    while (from > 0 && entries_[from - 1].first > theirs->first) entries_[--to] = entries_[--from];
+    if (from > 0 && entries_[from - 1].first == theirs->first) {
+      entries_[--to] = entries_[--from];
+      entries_[to].second += theirs->second;
+    } else {
+      entries_[--to] = *theirs;
+    }
+  }
+}
+
 double SpreadStats::max_abs() const {
   // At level max no minimum is kept and min is still +inf.
   return min > max ? std::fabs(max) * (std::isinf(max) ? -1 : 1)
@@ -241,8 +284,8 @@ void HeadStats::merge(const HeadStats& other) {
   histogram.below += other.histogram.below;
   histogram.above += other.histogram.above;
   for (std::size_t k = 0; k < tracked.size(); ++k) tracked[k].merge(other.tracked[k]);
-  merge_counts(argmax_column, other.argmax_column);
-  merge_counts(argmax_offset, other.argmax_offset);
+  argmax_column.merge(other.argmax_column);
+  argmax_offset.merge(other.argmax_offset);
   inputs.merge(other.inputs);
 }
 

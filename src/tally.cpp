@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace poise {
@@ -23,9 +24,21 @@ struct RowSignals {
   double rest;     // 1 - top-1
 };
 
-RowSignals read_softmax(const RowTally& row, double n) {
+// The logarithm of a number of keys, which most rows share with the row before them.
+class LogOfKeys {
+ public:
+  double operator()(double n) {
+    if (n != n_) log_ = std::log(n_ = n);
+    return log_;
+  }
+
+ private:
+  double n_ = 1, log_ = 0;
+};
+
+RowSignals read_softmax(const RowTally& row, double n, LogOfKeys* log_of_keys) {
   const double inverse = 1 / (1 + row.rest);
-  return {n, std::log(n), std::log1p(row.rest), inverse, row.rest * inverse};
+  return {n, (*log_of_keys)(n), std::log1p(row.rest), inverse, row.rest * inverse};
 }
 
 // And from level core on.
@@ -158,7 +171,8 @@ void add_tracked(const RowTally& row, const RowSignals& s, const RowShape& shape
 }
 
 // Returns true when the row is measured: n >= 2, finite logits.
-bool fold_row(const RowTally& row, const TaskFacts& facts, HeadStats* head) {
+bool fold_row(const RowTally& row, const TaskFacts& facts, LogOfKeys* log_of_keys,
+              HeadStats* head) {
   ++head->rows;
   if (row.bad > 0) {
     ++head->nonfinite_rows;
@@ -173,7 +187,7 @@ bool fold_row(const RowTally& row, const TaskFacts& facts, HeadStats* head) {
     ++head->empty_rows;
     return false;
   }
-  const RowSignals s = read_softmax(row, n);
+  const RowSignals s = read_softmax(row, n, log_of_keys);
   const double lse = row.max + s.log_z;
   add_row_extremes(row, facts, head);
   head->lse_min = std::min(head->lse_min, lse);
@@ -211,27 +225,23 @@ bool fold_row(const RowTally& row, const TaskFacts& facts, HeadStats* head) {
 }
 
 // Adds one count per place. Rows look at neighbouring places more often than not, so they are
-// counted in an array first; a tree look-up per row would cost more than the row's other signals.
-void count_places(const std::vector<std::int64_t>& places,
-                  std::map<std::int64_t, std::int64_t>* counts) {
+// counted in an array rather than sorted.
+void count_places(const std::vector<std::int64_t>& places, PlaceCounts* counts) {
   if (places.empty()) return;
+  std::vector<PlaceCounts::Entry> entries;
+  entries.reserve(places.size());
   const auto [low, high] = std::minmax_element(places.begin(), places.end());
   // Unsigned, since two offsets can be further apart than int64 holds.
   const std::size_t range = static_cast<std::size_t>(*high) - static_cast<std::size_t>(*low) + 1;
   if (range == 0 || range > 8 * places.size()) {
-    for (std::int64_t place : places) ++(*counts)[place];
-    return;
+    for (std::int64_t place : places) entries.emplace_back(place, 1);
+  } else {
+    std::vector<std::int32_t> dense(range);
+    for (std::int64_t place : places) ++dense[static_cast<std::size_t>(place - *low)];
+    for (std::size_t i = 0; i < range; ++i)
+      if (dense[i] != 0) entries.emplace_back(*low + static_cast<std::int64_t>(i), dense[i]);
   }
-  std::vector<std::int64_t> dense(range);
-  for (std::int64_t place : places) ++dense[static_cast<std::size_t>(place - *low)];
-  auto next = counts->begin();
-  for (std::size_t i = 0; i < range; ++i) {
-    if (dense[i] == 0) continue;
-    const std::int64_t place = *low + static_cast<std::int64_t>(i);
-    while (next != counts->end() && next->first < place) ++next;
-    next = counts->try_emplace(next, place, 0);
-    next->second += dense[i];
-  }
+  counts->merge(PlaceCounts(std::move(entries)));
 }
 
 }  // namespace
@@ -247,10 +257,15 @@ HeadStats start_head(const StatsRequest& request, double scale) {
 void fold_rows(const RowTally* rows, std::int64_t count, std::int64_t which, const TaskFacts& facts,
                HeadStats* head) {
   if (facts.level == StatsLevel::off) return;
+  LogOfKeys log_of_keys;
   std::vector<std::int64_t> columns, offsets;
+  if (facts.level == StatsLevel::full) {
+    columns.reserve(static_cast<std::size_t>(count));
+    offsets.reserve(static_cast<std::size_t>(count));
+  }
   for (std::int64_t i = 0; i < count; ++i) {
     if (rows[i].head != which) continue;
-    if (!fold_row(rows[i], facts, head) || facts.level < StatsLevel::full) continue;
+    if (!fold_row(rows[i], facts, &log_of_keys, head) || facts.level < StatsLevel::full) continue;
     columns.push_back(rows[i].argmax);
     offsets.push_back(offset_from_diagonal(rows[i].argmax, rows[i].row, facts.diagonal));
   }

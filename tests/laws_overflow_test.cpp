@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <vector>
 
 #include "poise/poise.h"
@@ -170,7 +169,7 @@ TEST(laws, diagonal_and_window_add_without_overflow) {
     EXPECT_EQ(h.head().visible_keys, 100);
     // key - (row + diagonal) stays inside int64: row 0 fits, the others are held at its end.
     constexpr std::int64_t kLast = std::numeric_limits<std::int64_t>::min();
-    const std::map<std::int64_t, std::int64_t> expected = {{kLast, 9}, {kLast + 1, 1}};
+    const PlaceCounts expected = {{kLast, 9}, {kLast + 1, 1}};
     EXPECT_EQ(h.head().argmax_offset, expected);
   });
 }

@@ -65,10 +65,9 @@ void expect_spread(const SpreadStats& got, const SpreadStats& expected, const Sl
              "sum_mean_squared");
 }
 
-void expect_places(const std::map<std::int64_t, std::int64_t>& got,
-                   const std::map<std::int64_t, std::int64_t>& expected, const Slack& slack,
+void expect_places(const PlaceCounts& got, const PlaceCounts& expected, const Slack& slack,
                    const char* what) {
-  std::map<std::int64_t, std::int64_t> difference = expected;
+  PlaceCounts difference = expected;
   for (const auto& [place, rows] : got) difference[place] -= rows;
   std::int64_t moved = 0;
   for (const auto& [place, rows] : difference) moved += std::abs(rows);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -132,6 +133,28 @@ TEST(Stats, maxima_merge_by_maximum_and_counts_by_sum) {
   EXPECT_EQ(both.histogram.counts[7], 30);
   EXPECT_EQ(both.argmax_column.at(0), one.argmax_column.at(0) + two.argmax_column.at(0));
   EXPECT_EQ(both.tracked[0].rows_without, 30);
+}
+
+TEST(PlaceCounts, count_like_a_map) {
+  Rng rng(3);
+  const auto place = [&] { return static_cast<std::int64_t>(rng.next() % 40) - 20; };
+  for (int round = 0; round < 200; ++round) {
+    std::map<std::int64_t, std::int64_t> expected;
+    std::vector<PlaceCounts::Entry> first, second;
+    for (std::uint64_t i = rng.next() % 12; i > 0; --i) first.emplace_back(place(), i);
+    for (std::uint64_t i = rng.next() % 12; i > 0; --i) second.emplace_back(place(), i);
+    for (const auto* entries : {&first, &second})
+      for (const auto& [at, rows] : *entries) expected[at] += rows;
+    PlaceCounts got(first);
+    got.merge(PlaceCounts(second));
+    const std::int64_t one_more = place();
+    ++got[one_more];
+    ++expected[one_more];
+    const std::vector<PlaceCounts::Entry> in_order(expected.begin(), expected.end());
+    EXPECT_EQ(std::vector<PlaceCounts::Entry>(got.begin(), got.end()), in_order);
+    EXPECT_EQ(got.at(one_more), expected.at(one_more));
+    EXPECT_EQ(got.at(100), 0);
+  }
 }
 
 TEST(Stats, merging_is_commutative) {

@@ -438,8 +438,8 @@ TEST(Tally, arg_max_places_are_counted_by_column_and_by_offset_from_the_diagonal
   HeadStats head = start_head({}, 1);
   fold_rows(rows.data(), 3, 0, facts, &head);
   fold_rows(rows.data(), 1, 0, facts, &head);
-  EXPECT_EQ(head.argmax_column, (std::map<std::int64_t, std::int64_t>{{1, 3}, {2, 1}}));
-  EXPECT_EQ(head.argmax_offset, (std::map<std::int64_t, std::int64_t>{{-10, 2}, {-9, 2}}));
+  EXPECT_EQ(head.argmax_column, (PlaceCounts{{1, 3}, {2, 1}}));
+  EXPECT_EQ(head.argmax_offset, (PlaceCounts{{-10, 2}, {-9, 2}}));
 }
 
 TEST(Tally, arg_max_places_far_apart_are_counted_too) {
@@ -447,8 +447,7 @@ TEST(Tally, arg_max_places_far_apart_are_counted_too) {
   rows[1].argmax = 1'000'000'000'000;
   HeadStats head = start_head({}, 1);
   fold_rows(rows.data(), 2, 0, facts_of(false), &head);
-  EXPECT_EQ(head.argmax_column,
-            (std::map<std::int64_t, std::int64_t>{{1, 1}, {1'000'000'000'000, 1}}));
+  EXPECT_EQ(head.argmax_column, (PlaceCounts{{1, 1}, {1'000'000'000'000, 1}}));
 }
 
 TEST(Tally, a_saturated_row_keeps_its_digits) {

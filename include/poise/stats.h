@@ -14,8 +14,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
-#include <map>
+#include <utility>
 #include <vector>
 
 namespace poise {
@@ -104,6 +105,31 @@ class Sketch {
   std::int64_t count_ = 0, zeros_ = 0;
   int first_bin_ = 0;
   std::vector<std::int64_t> bins_;
+};
+
+// How many rows chose each of some places (key indices, offsets), ascending by place. A sorted
+// array: merging many places at once is what happens for every few hundred rows of every call.
+class PlaceCounts {
+ public:
+  using Entry = std::pair<std::int64_t, std::int64_t>;  // place, rows
+  PlaceCounts() = default;
+  PlaceCounts(std::initializer_list<Entry> entries) : PlaceCounts(std::vector<Entry>(entries)) {}
+  // In any order; rows of the same place add up. Cost: n log n, n when they ascend already.
+  explicit PlaceCounts(std::vector<Entry> entries);
+  // The rows of a place, which joins with none when it is new. Cost: linear in the places then.
+  std::int64_t& operator[](std::int64_t place);
+  // The rows of a place, 0 where it is not among them.
+  std::int64_t at(std::int64_t place) const;
+  void merge(const PlaceCounts& other);  // cost: linear in the places of both
+  std::size_t size() const { return entries_.size(); }
+  bool empty() const { return entries_.empty(); }
+  auto begin() const { return entries_.begin(); }
+  auto end() const { return entries_.end(); }
+
+  bool operator==(const PlaceCounts&) const = default;
+
+ private:
+  std::vector<Entry> entries_;  // no place twice
 };
 
 struct Histogram {
@@ -209,9 +235,9 @@ struct HeadStats {
       effective_keys;   // rest = 1 - top1;
                         // gain = |J|_F n / sqrt(n - 1) (full)
   Histogram histogram;  // of finite scores, of every row with keys (full)
-  std::array<TrackedKey, kTrackedKeys> tracked{};      // full
-  std::map<std::int64_t, std::int64_t> argmax_column;  // key index -> rows (full)
-  std::map<std::int64_t, std::int64_t> argmax_offset;  // key - (query + diagonal) -> rows (full)
+  std::array<TrackedKey, kTrackedKeys> tracked{};  // full
+  PlaceCounts argmax_column;                       // key index -> rows (full)
+  PlaceCounts argmax_offset;                       // key - (query + diagonal) -> rows (full)
 
   InputMoments inputs;
 

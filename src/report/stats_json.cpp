@@ -14,7 +14,6 @@
 #include <concepts>
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -175,7 +174,7 @@ class Writer {
     return {{"zeros", sketch.zeros()}, {"first_bin", sketch.first_bin()}, {"bins", sketch.bins()}};
   }
   // An object whose members are decimal keys.
-  static Json write(const std::map<std::int64_t, std::int64_t>& counts) {
+  static Json write(const PlaceCounts& counts) {
     Json out = Json::object();
     for (const auto& [key, rows] : counts) out[std::to_string(key)] = rows;
     return out;
@@ -285,10 +284,9 @@ class Reader {
     }
   }
 
-  void read(const Json& json, const std::string& where,
-            std::map<std::int64_t, std::int64_t>& counts) {
+  void read(const Json& json, const std::string& where, PlaceCounts& counts) {
     if (!json.is_object()) return refuse(where, "an object");
-    counts.clear();
+    std::vector<PlaceCounts::Entry> entries;  // in the order of their spelling
     for (const auto& [name, rows] : json.items()) {
       std::int64_t key = 0;  // any: the diagonal of an offset is the caller's, up to 2^63
       const auto end = std::from_chars(name.data(), name.data() + name.size(), key);
@@ -296,8 +294,9 @@ class Reader {
       if (end.ec != std::errc() || std::to_string(key) != name) {
         return refuse(where, "an object of 64-bit integer keys");
       }
-      read(rows, where + "." + name, counts[key]);
+      read(rows, where + "." + name, entries.emplace_back(key, 0).second);
     }
+    counts = PlaceCounts(std::move(entries));
   }
 
   template <class T, std::size_t kSize>
