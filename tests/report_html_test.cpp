@@ -50,8 +50,8 @@ ReportInput with_level(StatsLevel level) {
       head.gain = {};
       head.histogram = {};
       head.tracked = {};
-      head.argmax_column.clear();
-      head.argmax_offset.clear();
+      head.argmax_column = {};
+      head.argmax_offset = {};
       if (level == StatsLevel::max) {
         head.scores.sigma = head.trace = head.entropy_ratio = head.kl = {};
         head.scores.sum_variance = head.sum_entropy_ratio = head.sum_kl = 0;

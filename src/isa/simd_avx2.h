@@ -16,6 +16,8 @@ struct Simd<float> {
   static constexpr int kLanes = 8;
   // Inner tile of rows x vectors: 12 accumulators, 2 operands, 1 broadcast of 16 registers.
   static constexpr int kTileRows = 6, kTileVectors = 2;
+  // Whether a multiply-add reads a number from memory for all lanes.
+  static constexpr bool kReadsScalars = false;
 
   static __m256i first_lanes(int64_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
@@ -155,6 +157,17 @@ struct Simd<float> {
     return _mm256_castsi256_ps(
         _mm256_and_si256(_mm256_castps_si256(pairs), _mm256_set1_epi32(-65536)));
   }
+  // Two vectors of columns as those of even and those of odd index, and back.
+  static void part_pairs(Vec& a, Vec& b) {
+    const Vec low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
+    a = _mm256_shuffle_ps(low, high, 0x88);
+    b = _mm256_shuffle_ps(low, high, 0xdd);
+  }
+  static void join_pairs(Vec& a, Vec& b) {
+    const Vec low = _mm256_unpacklo_ps(a, b), high = _mm256_unpackhi_ps(a, b);
+    a = _mm256_permute2f128_ps(low, high, 0x20);
+    b = _mm256_permute2f128_ps(low, high, 0x31);
+  }
   static void store_f16(uint16_t* p, Vec v, int64_t n) {
     store_bits(p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), n);
   }
@@ -199,6 +212,8 @@ struct Simd<double> {
   using Mask = __m256d;
   static constexpr int kLanes = 4;
   static constexpr int kTileRows = 6, kTileVectors = 2;
+  // Whether a multiply-add reads a number from memory for all lanes.
+  static constexpr bool kReadsScalars = false;
 
   static __m256i first_lanes(int64_t n) {
     return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));

@@ -17,6 +17,8 @@ struct Simd<float> {
   static constexpr int kLanes = 16;
   // Inner tile of rows x vectors: 24 accumulators, 4 operands, 1 broadcast of 32 registers.
   static constexpr int kTileRows = 6, kTileVectors = 4;
+  // Whether a multiply-add reads a number from memory for all lanes.
+  static constexpr bool kReadsScalars = true;
 
   static Vec load(const T* p) { return _mm512_load_ps(p); }
   static Vec load_any(const T* p) { return _mm512_loadu_ps(p); }
@@ -139,6 +141,20 @@ struct Simd<float> {
     return _mm512_castsi512_ps(
         _mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(-65536)));
   }
+  // Two vectors of columns as those of even and those of odd index, and back.
+  static void part_pairs(Vec& a, Vec& b) {
+    const __m512i even =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const Vec first = _mm512_permutex2var_ps(a, even, b);
+    b = _mm512_permutex2var_ps(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
+    a = first;
+  }
+  static void join_pairs(Vec& a, Vec& b) {
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const Vec first = _mm512_permutex2var_ps(a, low, b);
+    b = _mm512_permutex2var_ps(a, _mm512_add_epi32(low, _mm512_set1_epi32(8)), b);
+    a = first;
+  }
   static void store_f16(uint16_t* p, Vec v, int64_t n) {
     const __m256i bits = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     _mm256_mask_storeu_epi16(p, static_cast<Mask>((1u << n) - 1u), bits);
@@ -155,30 +171,31 @@ struct Simd<float> {
                              _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
   }
 
+  // In the order of the columns: those that come out first can be used first.
   static void transpose(Vec (&r)[kLanes]) {
     Vec t[kLanes];
     POISE_UNROLL(4)
-    for (int i = 0; i < 16; i += 4) {
-      const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(r[i], r[i + 1]));
-      const __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(r[i], r[i + 1]));
-      const __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(r[i + 2], r[i + 3]));
-      const __m512d d = _mm512_castps_pd(_mm512_unpackhi_ps(r[i + 2], r[i + 3]));
-      t[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
-      t[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
-      t[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
-      t[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+    for (int i = 0; i < 4; ++i) {
+      const Vec even_a = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88);
+      const Vec odd_a = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
+      const Vec even_b = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
+      const Vec odd_b = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
+      t[i] = _mm512_shuffle_f32x4(even_a, even_b, 0x88);
+      t[8 + i] = _mm512_shuffle_f32x4(even_a, even_b, 0xdd);
+      t[4 + i] = _mm512_shuffle_f32x4(odd_a, odd_b, 0x88);
+      t[12 + i] = _mm512_shuffle_f32x4(odd_a, odd_b, 0xdd);
     }
-    // t[4g + c] holds column c, 4 + c, 8 + c, 12 + c of rows 4g ... 4g + 3, one per 128-bit lane.
+    // t[4g + i] holds columns 4g ... 4g + 3 of rows i, 4 + i, 8 + i, 12 + i, one per 128-bit lane.
     POISE_UNROLL(4)
-    for (int c = 0; c < 4; ++c) {
-      const Vec even_a = _mm512_shuffle_f32x4(t[c], t[4 + c], 0x88);
-      const Vec odd_a = _mm512_shuffle_f32x4(t[c], t[4 + c], 0xdd);
-      const Vec even_b = _mm512_shuffle_f32x4(t[8 + c], t[12 + c], 0x88);
-      const Vec odd_b = _mm512_shuffle_f32x4(t[8 + c], t[12 + c], 0xdd);
-      r[c] = _mm512_shuffle_f32x4(even_a, even_b, 0x88);
-      r[8 + c] = _mm512_shuffle_f32x4(even_a, even_b, 0xdd);
-      r[4 + c] = _mm512_shuffle_f32x4(odd_a, odd_b, 0x88);
-      r[12 + c] = _mm512_shuffle_f32x4(odd_a, odd_b, 0xdd);
+    for (int g = 0; g < 16; g += 4) {
+      const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(t[g], t[g + 1]));
+      const __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(t[g], t[g + 1]));
+      const __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(t[g + 2], t[g + 3]));
+      const __m512d d = _mm512_castps_pd(_mm512_unpackhi_ps(t[g + 2], t[g + 3]));
+      r[g] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+      r[g + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+      r[g + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+      r[g + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
     }
   }
 };
@@ -190,6 +207,8 @@ struct Simd<double> {
   using Mask = __mmask8;
   static constexpr int kLanes = 8;
   static constexpr int kTileRows = 6, kTileVectors = 4;
+  // Whether a multiply-add reads a number from memory for all lanes.
+  static constexpr bool kReadsScalars = true;
 
   static Vec load(const T* p) { return _mm512_load_pd(p); }
   static Vec load_any(const T* p) { return _mm512_loadu_pd(p); }

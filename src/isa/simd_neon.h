@@ -22,6 +22,8 @@ struct Simd<float> {
   // with four multiply-add pipes of latency 4 need 16 chains in flight. 8 x 3 has as many chains,
   // but 12 queries neither fill a cache line nor divide a task's rows.
   static constexpr int kTileRows = 6, kTileVectors = 4;
+  // Whether a multiply-add reads a number from memory for all lanes.
+  static constexpr bool kReadsScalars = false;
 
   static Vec load(const T* p) { return vld1q_f32(p); }
   static Vec load_any(const T* p) { return vld1q_f32(p); }
@@ -169,6 +171,17 @@ struct Simd<float> {
   static Vec second_of_bf16_pairs(Vec pairs) {
     return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(pairs), vdupq_n_u32(0xffff0000u)));
   }
+  // Two vectors of columns as those of even and those of odd index, and back.
+  static void part_pairs(Vec& a, Vec& b) {
+    const Vec even = vuzp1q_f32(a, b);
+    b = vuzp2q_f32(a, b);
+    a = even;
+  }
+  static void join_pairs(Vec& a, Vec& b) {
+    const Vec low = vzip1q_f32(a, b);
+    b = vzip2q_f32(a, b);
+    a = low;
+  }
   static void store_f16(uint16_t* p, Vec v, int64_t n) {
     store_bits(p, vreinterpret_u16_f16(vcvt_f16_f32(v)), n);
   }
@@ -201,6 +214,8 @@ struct Simd<double> {
   using Mask = uint64x2_t;
   static constexpr int kLanes = 2;
   static constexpr int kTileRows = 6, kTileVectors = 4;
+  // Whether a multiply-add reads a number from memory for all lanes.
+  static constexpr bool kReadsScalars = false;
 
   static Vec load(const T* p) { return vld1q_f64(p); }
   static Vec load_any(const T* p) { return vld1q_f64(p); }

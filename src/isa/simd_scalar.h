@@ -12,6 +12,8 @@ struct Simd {
   using Mask = bool;
   static constexpr int kLanes = 1;
   static constexpr int kTileRows = 2, kTileVectors = 4;
+  // Whether a multiply-add reads a number from memory for all lanes.
+  static constexpr bool kReadsScalars = false;
 
   static Vec load(const T* p) { return *p; }
   static Vec load_any(const T* p) { return *p; }
@@ -120,6 +122,9 @@ struct Simd {
   static float second_of_bf16_pairs(float pair) {
     return float_of_bits(bits_of_float(pair) & 0xffff0000u);
   }
+  // Two columns are those of even and of odd index already.
+  static void part_pairs(Vec&, Vec&) {}
+  static void join_pairs(Vec&, Vec&) {}
   static void store_bf16(uint16_t* p, Vec v, int64_t n) {
     if (n > 0) *p = narrow_bf16(static_cast<float>(v));
   }

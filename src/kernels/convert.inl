@@ -101,6 +101,13 @@ struct BlockRows {
 };
 
 template <class S>
+POISE_INLINE typename S::T first_lane(typename S::Vec v) {
+  alignas(64) typename S::T lanes[S::kLanes];
+  S::store(lanes, v);
+  return lanes[0];
+}
+
+template <class S>
 inline typename S::T add_lanes(typename S::Vec v) {
   alignas(64) typename S::T lanes[S::kLanes];
   S::store(lanes, v);

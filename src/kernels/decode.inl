@@ -36,12 +36,12 @@ inline RowsInPlace rows_in_place(const ConstPlane& source, Element element, int6
           packed_stride * static_cast<int64_t>(sizeof(T))};
 }
 
-// Asks for one row of keys or values of the block to come, which for long sequences lies right
-// behind this one, into the second cache: a block is more than the first one holds, and fewer rows
-// ahead do not cover the time that memory takes.
-POISE_INLINE void prefetch_next_block(const char* at, int64_t stride_bytes) {
-  __builtin_prefetch(at + kBlockKeys * stride_bytes, 0, 2);
-}
+// Every load is preceded by a request for as much of the block to come, which for long sequences
+// lies right behind this one. It goes to the second cache, since a block is more than the first one
+// holds, and fewer rows ahead do not cover the time that memory takes. Where rows lie without gaps
+// ("dense") the requests walk upward through them, whatever the order of the loads: hardware that
+// sees memory read so runs ahead by itself, and of a walk through many rows side by side it does
+// not. One request to a load: several at once keep loads waiting that find theirs in the cache.
 
 // Continues the chains of W keys through the columns from d on that one vector of each row holds.
 // bf16 goes by pairs of columns: half the turning, and widening is a shift or a mask.
@@ -50,15 +50,22 @@ inline constexpr int64_t kColumnsAtOnce = kElement == Element::bf16 ? 2 * S::kLa
 
 template <class S, Element kElement, int R>
 POISE_INLINE void score_columns(const char* const* rows, int64_t d, int64_t stride_bytes,
-                                const typename S::T* query, int64_t query_stride,
+                                bool dense, const typename S::T* query, int64_t query_stride,
                                 typename S::Vec (&acc)[R]) {
   using Vec = typename S::Vec;
   constexpr int W = S::kLanes;
+  constexpr int64_t kBytes = kColumnsAtOnce<S, kElement> * element_bytes(kElement);
   Vec block[W];
+  // Elsewhere it pays to share what was spread over the lanes once.
+  if constexpr (S::kReadsScalars) POISE_IN_ORDER();
+  const int64_t column = d * element_bytes(kElement);
+  const char* next = rows[0] + kBlockKeys * stride_bytes + (dense ? column * W : column);
+  const int64_t next_step = dense ? kBytes : stride_bytes;
   POISE_UNROLL(16)
   for (int i = 0; i < W; ++i) {
-    const char* at = rows[i] + d * element_bytes(kElement);
-    prefetch_next_block(at, stride_bytes);
+    const char* at = rows[i] + column;
+    __builtin_prefetch(next, 0, 2);
+    next += next_step;
     if constexpr (kElement == Element::bf16)
       block[i] = S::load_bf16_pairs(at);
     else
@@ -111,6 +118,7 @@ inline void score_keys(const typename S::T* query, int64_t query_stride, const R
   using Vec = typename S::Vec;
   constexpr int W = S::kLanes;
   constexpr int64_t kColumns = kColumnsAtOnce<S, kElement>;
+  const bool dense = keys.stride_bytes == head_dim * element_bytes(kElement);
   POISE_UNROLL(1)
   for (int64_t j = begin; j < end; j += K * W) {
     const char* rows[K * W];  // lanes beyond the last key repeat it: their scores go nowhere
@@ -127,8 +135,8 @@ inline void score_keys(const typename S::T* query, int64_t query_stride, const R
     for (; d + kColumns <= head_dim; d += kColumns) {
       POISE_UNROLL(2)
       for (int k = 0; k < K; ++k)
-        score_columns<S, kElement, R>(rows + k * W, d, keys.stride_bytes, query, query_stride,
-                                      acc[k]);
+        score_columns<S, kElement, R>(rows + k * W, d, keys.stride_bytes, dense, query,
+                                      query_stride, acc[k]);
     }
     for (; d < head_dim; d += W) {
       const int64_t width = head_dim - d < W ? head_dim - d : W;
@@ -156,60 +164,117 @@ inline void score_rows_of(const typename S::T* query, int64_t query_stride, cons
   score_keys<S, kElement, R, K>(query, query_stride, keys, head_dim, scale, begin, end, scores);
 }
 
-// acc[r][c] += sum over j in [begin, end) of value j times weights[r][j - begin], one chain per
-// element. C vectors of columns side by side.
-template <class S, Element kElement, int R, int C>
+// C vectors of columns of one value, widened, each after its request `next`. Pairs of bf16 columns
+// are left apart: even columns first, then odd ones.
+template <class S, Element kElement, int C, bool kPairs>
+POISE_INLINE void load_values(const char* at, const char* next, int64_t width,
+                              typename S::Vec (&v)[C]) {
+  constexpr int64_t kBytes = S::kLanes * element_bytes(kElement);
+  POISE_UNROLL(4)
+  for (int c = 0; c < C; c += kPairs ? 2 : 1) {
+    __builtin_prefetch(next + c * kBytes, 0, 2);
+    if constexpr (kPairs) {
+      const typename S::Vec pairs = S::load_bf16_pairs(at + c * kBytes);
+      v[c] = S::first_of_bf16_pairs(pairs);
+      v[c + 1] = S::second_of_bf16_pairs(pairs);
+    } else {
+      v[c] = load_elements<S>(at + c * kBytes, kElement, 0, width);
+    }
+  }
+}
+
+// What of a block weigh_columns is to do: keys [begin, end), columns from `column` on.
+struct ValuePiece {
+  int64_t first;  // key of weights[.][0]
+  int64_t begin, end;
+  int64_t column, width;  // width: columns of the last vector
+};
+
+// acc[r][c] += sum over j in [begin, end) of value j times weights[r][j - first], one chain per
+// element, C vectors of columns side by side. With kTotals, total[r] += the weights, one chain too:
+// on its own it would take as long as half of the sums.
+template <class S, Element kElement, int R, int C, bool kTotals>
 POISE_INLINE void weigh_columns(const typename S::T* weights, const RowsInPlace& values,
-                                int64_t width, int64_t column, int64_t first, int64_t begin,
-                                int64_t end, typename S::T* acc, int64_t acc_stride) {
+                                int64_t value_dim, const ValuePiece& piece, typename S::T* acc,
+                                int64_t acc_stride, typename S::T* total) {
   using Vec = typename S::Vec;
   constexpr int W = S::kLanes;
-  Vec a[R][C];
+  constexpr bool kPairs = kElement == Element::bf16 && C > 1;
+  const int64_t column_bytes = piece.column * element_bytes(kElement);
+  const bool dense = values.stride_bytes == value_dim * element_bytes(kElement);
+  const char* next = values.data + (piece.begin + kBlockKeys) * values.stride_bytes +
+                     column_bytes * (dense ? piece.end - piece.begin : 1);
+  const int64_t next_step = dense ? C * W * element_bytes(kElement) : values.stride_bytes;
+  Vec a[R][C], sum[R];
   POISE_UNROLL(8)
   for (int r = 0; r < R; ++r) {
     POISE_UNROLL(4)
-    for (int c = 0; c < C; ++c) a[r][c] = S::load(acc + r * acc_stride + column + c * W);
+    for (int c = 0; c < C; ++c) a[r][c] = S::load(acc + r * acc_stride + piece.column + c * W);
+    if constexpr (kPairs) {
+      POISE_UNROLL(4)
+      for (int c = 0; c < C; c += 2) S::part_pairs(a[r][c], a[r][c + 1]);
+    }
+    if constexpr (kTotals) sum[r] = S::set(total[r]);
   }
   POISE_UNROLL(1)
-  for (int64_t j = begin; j < end; ++j) {
-    const char* at = values.data + j * values.stride_bytes + column * element_bytes(kElement);
+  for (int64_t j = piece.begin; j < piece.end; ++j) {
     Vec v[C];
-    POISE_UNROLL(4)
-    for (int c = 0; c < C; ++c) {
-      const char* here = at + c * W * element_bytes(kElement);
-      prefetch_next_block(here, values.stride_bytes);
-      v[c] = load_elements<S>(here, kElement, 0, width);
-    }
+    load_values<S, kElement, C, kPairs>(values.data + j * values.stride_bytes + column_bytes, next,
+                                        piece.width, v);
+    next += next_step;
     POISE_UNROLL(8)
     for (int r = 0; r < R; ++r) {
-      const Vec p = S::set(weights[r * kScoreStride + j - first]);
+      const Vec p = S::set(weights[r * kScoreStride + j - piece.first]);
+      if constexpr (kTotals) sum[r] = S::add(sum[r], p);
       POISE_UNROLL(4)
       for (int c = 0; c < C; ++c) a[r][c] = S::fma(v[c], p, a[r][c]);
     }
   }
   POISE_UNROLL(8)
   for (int r = 0; r < R; ++r) {
+    if constexpr (kPairs) {
+      POISE_UNROLL(4)
+      for (int c = 0; c < C; c += 2) S::join_pairs(a[r][c], a[r][c + 1]);
+    }
     POISE_UNROLL(4)
-    for (int c = 0; c < C; ++c) S::store(acc + r * acc_stride + column + c * W, a[r][c]);
+    for (int c = 0; c < C; ++c) S::store(acc + r * acc_stride + piece.column + c * W, a[r][c]);
+    if constexpr (kTotals) total[r] = first_lane<S>(sum[r]);
   }
 }
 
 template <class S, Element kElement, int R>
 inline void weigh_values(const typename S::T* weights, const RowsInPlace& values, int64_t value_dim,
-                         int64_t begin, int64_t end, typename S::T* acc, int64_t acc_stride) {
-  constexpr int W = S::kLanes, C = 4;
-  constexpr int64_t kKeys = 32;  // rows that stay in the first cache while columns are walked
+                         int64_t begin, int64_t end, typename S::T* acc, int64_t acc_stride,
+                         typename S::T* total) {
+  // As many vectors of columns as leave 32 registers room for a value, a weight and the totals.
+  constexpr int W = S::kLanes, C = R <= 4 ? 4 : 2;
+  // Rows that stay in the first cache while columns are walked.
+  constexpr int64_t kKeys = 128 / element_bytes(kElement);
+  if (value_dim == 0)
+    for (int64_t j = begin; j < end; ++j)
+      for (int r = 0; r < R; ++r) total[r] += weights[r * kScoreStride + j - begin];
   POISE_UNROLL(1)
   for (int64_t j = begin; j < end; j += kKeys) {
     const int64_t stop = end - j < kKeys ? end : j + kKeys;
-    int64_t c = 0;
+    ValuePiece piece{begin, j, stop, 0, W};
+    int64_t& c = piece.column;
+    if (C * W <= value_dim) {
+      weigh_columns<S, kElement, R, C, true>(weights, values, value_dim, piece, acc, acc_stride,
+                                             total);
+      c = C * W;
+    }
     for (; c + C * W <= value_dim; c += C * W)
-      weigh_columns<S, kElement, R, C>(weights, values, W, c, begin, j, stop, acc, acc_stride);
-    for (; c + W <= value_dim; c += W)
-      weigh_columns<S, kElement, R, 1>(weights, values, W, c, begin, j, stop, acc, acc_stride);
-    if (c < value_dim)
-      weigh_columns<S, kElement, R, 1>(weights, values, value_dim - c, c, begin, j, stop, acc,
-                                       acc_stride);
+      weigh_columns<S, kElement, R, C, false>(weights, values, value_dim, piece, acc, acc_stride,
+                                              total);
+    for (; c < value_dim; c += W) {
+      piece.width = value_dim - c < W ? value_dim - c : W;
+      if (c == 0)
+        weigh_columns<S, kElement, R, 1, true>(weights, values, value_dim, piece, acc, acc_stride,
+                                               total);
+      else
+        weigh_columns<S, kElement, R, 1, false>(weights, values, value_dim, piece, acc, acc_stride,
+                                                total);
+    }
   }
 }
 
@@ -248,12 +313,13 @@ inline void narrow_scores(const ForwardTask& task, const Tile<S>& tile, const Ro
   });
 }
 
-// out = alpha out + weights * values. Weights of keys that a row does not see are -0. A sum that is
-// not finite may owe it to such a key (0 * NaN), so it is taken again, without them.
+// out = alpha out + weights * values, total += weights. Weights of keys that a row does not see are
+// -0. A sum that is not finite may owe it to such a key (0 * NaN), so it is taken again, without
+// them.
 template <class S>
 inline void narrow_values(const ForwardTask& task, const Tile<S>& tile, const RowsInPlace& values,
                           int64_t begin, int64_t end, const typename S::T* weights,
-                          const typename S::T* alpha, typename S::T* acc) {
+                          const typename S::T* alpha, typename S::T* acc, typename S::T* total) {
   using T = typename S::T;
   using Vec = typename S::Vec;
   constexpr int W = S::kLanes;
@@ -261,7 +327,8 @@ inline void narrow_values(const ForwardTask& task, const Tile<S>& tile, const Ro
   for (int64_t i = 0; i < kNarrowRows * stride; i += W) S::store(acc + i, S::zero());
   with_constants<S>(values.element, tile.rows, [&](auto constants) {
     using C = decltype(constants);
-    weigh_values<S, C::element, C::rows>(weights, values, task.value_dim, begin, end, acc, stride);
+    weigh_values<S, C::element, C::rows>(weights, values, task.value_dim, begin, end, acc, stride,
+                                         total);
   });
   for (int64_t r = 0; r < tile.rows; ++r) {
     T* row = acc + r * stride;
@@ -283,6 +350,15 @@ inline void narrow_values(const ForwardTask& task, const Tile<S>& tile, const Ro
     for (int64_t c = 0; c < stride; c += W)
       S::store(out + c, S::fma(a, S::load(out + c), S::load(row + c)));
   }
+}
+
+// The same for weights whose sums are known.
+template <class S>
+inline void narrow_values(const ForwardTask& task, const Tile<S>& tile, const RowsInPlace& values,
+                          int64_t begin, int64_t end, const typename S::T* weights,
+                          const typename S::T* alpha, typename S::T* acc) {
+  typename S::T total[kNarrowRows] = {};
+  narrow_values<S>(task, tile, values, begin, end, weights, alpha, acc, total);
 }
 
 // [row][key] into [key][lane] and back, for steps that have rows along the lanes.
@@ -336,24 +412,16 @@ inline void process_plain_block(const ForwardTask& task, const Workspace<S>& spa
       S::store_any(s + j, S::select(S::equal(x, masked), S::set(T(-0.0)), p));
     }
   }
-  with_rows<kOwnElement<T>>(tile.rows, [&](auto constants) {
-    constexpr int R = decltype(constants)::rows;
-    T sum[R] = {};
-    for (int64_t j = 0; j < count; ++j) {
-      POISE_UNROLL(8)
-      for (int r = 0; r < R; ++r) sum[r] += scores[r * kScoreStride + j];
-    }
-    for (int r = 0; r < R; ++r) total[r] = sum[r];
-  });
-  for (int64_t lane = 0; lane < Q; lane += W) {
-    const Vec m = S::load(max + lane), sum = S::load(tile.part_sum + lane);
-    const Vec alpha = exp<S>(S::sub(S::load(tile.part_max + lane), m));
-    S::store(tile.part_sum + lane, S::fma(sum, alpha, S::load(total + lane)));
-    S::store(tile.part_max + lane, m);
-    S::store(space.alpha + lane, alpha);
-  }
+  for (int64_t lane = 0; lane < Q; lane += W)
+    S::store(space.alpha + lane,
+             exp<S>(S::sub(S::load(tile.part_max + lane), S::load(max + lane))));
   narrow_values<S>(task, tile, values_here, view.begin, view.end, scores, space.alpha,
-                   space.narrow_acc);
+                   space.narrow_acc, total);
+  for (int64_t lane = 0; lane < Q; lane += W) {
+    const Vec sum = S::load(tile.part_sum + lane), alpha = S::load(space.alpha + lane);
+    S::store(tile.part_sum + lane, S::fma(sum, alpha, S::load(total + lane)));
+    S::store(tile.part_max + lane, S::load(max + lane));
+  }
 }
 
 }  // namespace poise::POISE_NAMESPACE

@@ -4,13 +4,6 @@
 
 namespace poise::POISE_NAMESPACE {
 
-template <class S>
-POISE_INLINE typename S::T first_lane(typename S::Vec v) {
-  alignas(64) typename S::T lanes[S::kLanes];
-  S::store(lanes, v);
-  return lanes[0];
-}
-
 template <class T>
 POISE_INLINE T& at(const Column& column, int64_t row) {
   return static_cast<T*>(column.data)[row * column.stride];

@@ -10,3 +10,7 @@
 #define POISE_UNROLL(n) POISE_DO_PRAGMA(GCC unroll n)
 #endif
 #define POISE_INLINE __attribute__((always_inline)) inline
+
+// Keeps loads written below from being moved above, to the front of an unrolled body, where what
+// they fetch would need more registers than there are. Costs no instruction.
+#define POISE_IN_ORDER() asm volatile("" ::: "memory")
