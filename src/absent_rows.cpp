@@ -25,17 +25,6 @@ void put_rows(const Plane& plane, std::int64_t head, std::int64_t begin, std::in
       data[i * plane.row_stride + j * plane.col_stride] = x;
 }
 
-// Zero rows of out, whatever its elements: 0 is all bits zero in every format.
-void put_zero_rows(const Plane& out, std::int64_t head, std::int64_t begin, std::int64_t end,
-                   std::int64_t columns, DType dtype) {
-  if (size_bytes(dtype) == 2)
-    put_rows(out, head, begin, end, columns, std::uint16_t{0});
-  else if (dtype == DType::f64)
-    put_rows(out, head, begin, end, columns, 0.0);
-  else
-    put_rows(out, head, begin, end, columns, 0.0F);
-}
-
 template <class T>
 void put_numbers(const ForwardTask& task, std::int64_t head, std::int64_t begin, std::int64_t end) {
   const T none = -std::numeric_limits<T>::infinity();
@@ -57,10 +46,21 @@ void put_matrices(const MaterialiseTask& task, std::int64_t begin, std::int64_t 
 
 }  // namespace
 
+// 0 is all bits zero in every format.
+void write_zero_rows(const Plane& plane, std::int64_t head, std::int64_t begin, std::int64_t end,
+                     std::int64_t columns, DType dtype) {
+  if (size_bytes(dtype) == 2)
+    put_rows(plane, head, begin, end, columns, std::uint16_t{0});
+  else if (dtype == DType::f64)
+    put_rows(plane, head, begin, end, columns, 0.0);
+  else
+    put_rows(plane, head, begin, end, columns, 0.0F);
+}
+
 void write_absent_rows(const ForwardTask& task, std::int64_t begin, std::int64_t end, DType dtype,
                        DType numbers) {
   for (std::int64_t head = 0; head < task.heads; ++head) {
-    put_zero_rows(task.out, head, begin, end, task.value_dim, dtype);
+    write_zero_rows(task.out, head, begin, end, task.value_dim, dtype);
     if (numbers == DType::f64)
       put_numbers<double>(task, head, begin, end);
     else

@@ -18,4 +18,8 @@ void write_absent_rows(const ForwardTask& task, std::int64_t begin, std::int64_t
 void write_absent_rows(const MaterialiseTask& task, std::int64_t begin, std::int64_t end,
                        DType numbers);
 
+// Zeros in rows [begin, end) of a plane's head number `head`; nothing when its data is null.
+void write_zero_rows(const Plane& plane, std::int64_t head, std::int64_t begin, std::int64_t end,
+                     std::int64_t columns, DType dtype);
+
 }  // namespace poise

@@ -23,11 +23,6 @@
 namespace poise {
 namespace {
 
-Executor& choose_executor(const Options& options, const TaskPlan& plan) {
-  if (options.executor != nullptr) return *options.executor;
-  return plan.slots == 1 ? serial_executor() : tbb_executor(plan.slots);
-}
-
 // A call that has passed every check, and who will run it.
 struct ReadyCall {
   Problem problem;
@@ -45,7 +40,7 @@ Error make_ready(const ConstTensor& query, const ConstTensor& key, const ConstTe
   const Kernels* kernels = active_kernels(&error);
   if (kernels == nullptr) return error;
   const TaskPlan plan = make_plan(ready->problem, *kernels, allowed_threads(options));
-  ready->executor = &choose_executor(options, plan);
+  ready->executor = &choose_executor(options, plan.slots);
   ready->layout = lay_out(ready->problem, plan, ready->executor->slots());
   return {};
 }
@@ -58,7 +53,7 @@ Error attention(const ConstTensor& query, const ConstTensor& key, const ConstTen
   ReadyCall call;
   if (Error error = make_ready(query, key, value, out, options, extras, &call)) return error;
   const Scratch scratch(call.layout.bytes());
-  if (scratch.data() == nullptr) return out_of_memory(call.layout.bytes());
+  if (scratch.data() == nullptr) return out_of_memory("forward", call.layout.bytes());
   return run_call(call.problem, call.layout, *call.executor, scratch.data());
 }
 
@@ -113,7 +108,7 @@ Error Plan::attention(const ConstTensor& query, const ConstTensor& key, const Co
                                 static_cast<std::size_t>(workspace_bytes()));
     memory = own_;
   }
-  if (memory == nullptr) return out_of_memory(bytes_);
+  if (memory == nullptr) return out_of_memory("forward", bytes_);
   return run_call(call.problem, call.layout, *call.executor, static_cast<char*>(memory));
 }
 

@@ -7,42 +7,14 @@
 #include <new>
 #include <optional>
 #include <string>
-#include <type_traits>
 
 #include "absent_rows.h"
-#include "dropout.h"
-#include "elements.h"
 #include "float_control.h"
 #include "row_order.h"
+#include "task_inputs.h"
 
 namespace poise {
 namespace {
-
-// The plane of one head of a [B, H, rows, columns] view, and of those after it.
-template <class PlaneType, class View>
-PlaneType plane_of(const View& view, std::int64_t b, std::int64_t head) {
-  PlaneType plane{};
-  if (!view.given() || view.data == nullptr) return plane;
-  using Byte = std::conditional_t<std::is_same_v<View, ConstTensor>, const char, char>;
-  plane.data = static_cast<Byte*>(view.data) +
-               (b * view.stride(0) + head * view.stride(1)) * size_bytes(view.dtype);
-  plane.head_stride = view.stride(1);
-  plane.row_stride = view.stride(2);
-  plane.col_stride = view.stride(3);
-  return plane;
-}
-
-Plane plane_of(const Tensor* view, std::int64_t b, std::int64_t head) {
-  return view == nullptr ? Plane{} : plane_of<Plane>(*view, b, head);
-}
-
-// The rows of one head of a [B, H, rows] view.
-Column column_of(const Tensor* view, std::int64_t b, std::int64_t head) {
-  if (view == nullptr || view->data == nullptr) return {};
-  return {static_cast<char*>(view->data) +
-              (b * view->stride(0) + head * view->stride(1)) * size_bytes(view->dtype),
-          view->stride(2), view->stride(1)};
-}
 
 // One call on its way: what every task needs, and where it leaves what comes after the kernels.
 struct Call {
@@ -58,34 +30,12 @@ struct Call {
 ForwardTask forward_task(const Call& call, const TaskPlan& plan, const TaskIndex& index, int slot) {
   const Problem& p = call.problem;
   const std::int64_t b = index.b, head = index.first_head;
-  ForwardTask task{};
-  task.heads = index.heads;
-  for (std::int64_t h = 0; h < index.heads; ++h) {
-    task.numbers[h] = {p.scale(head + h), p.slope(b, head + h), p.sink(head + h)};
-    task.has_sink =
-        task.has_sink || task.numbers[h].sink > -std::numeric_limits<double>::infinity();
-  }
-  task.query = plane_of<ConstPlane>(p.query, b, head);
-  task.key = plane_of<ConstPlane>(p.key, b, head / p.group);
-  task.value = plane_of<ConstPlane>(p.value, b, head / p.group);
+  ForwardTask task = task_inputs(p, b, head, index.heads);
   task.out = plane_of<Plane>(p.out, b, head);
-  task.element = element_of(p.dtype);
   task.row_begin = index.row_begin;
   task.row_end = std::min(index.row_end, index.heads * p.q_length(b));
-  task.kv_len = p.kv_length(b);
   task.key_begin = index.split_begin * kSplit;
   task.key_end = std::min(index.split_end * kSplit, task.kv_len);
-  task.head_dim = p.head_dim;
-  task.value_dim = p.value_dim;
-  task.softcap = p.softcap;
-  task.lower = p.lower(b);
-  task.upper = p.upper(b);
-  task.has_alibi = p.has_alibi;
-  task.diagonal = static_cast<double>(p.diagonal(b));
-  task.bias = plane_of<ConstPlane>(p.bias, b, head);
-  task.bias_element = element_of(p.bias.dtype);
-  task.mask = plane_of<ConstPlane>(p.mask, b, head);
-  task.dropout = dropout_rule(p.options.dropout, b, head);
   task.lse = column_of(p.extras.lse, b, head);
   task.lse_without_sink = column_of(p.extras.lse_without_sink, b, head);
   task.max_score = column_of(p.extras.max_score, b, head);
@@ -173,15 +123,12 @@ Tensor scratch_rows(const Problem& p, char* data) {
              : view(reinterpret_cast<float*>(data), {p.batch, p.q_heads, p.q_len});
 }
 
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
-}
-
 }  // namespace
 
-Error out_of_memory(std::int64_t bytes) {
-  return Error(ErrorCode::out_of_memory,
-               "[forward] workspace: " + std::to_string(bytes) + " bytes could not be allocated");
+Error out_of_memory(const char* call, std::int64_t bytes) {
+  return Error(ErrorCode::out_of_memory, "[" + std::string(call) +
+                                             "] workspace: " + std::to_string(bytes) +
+                                             " bytes could not be allocated");
 }
 
 CallLayout lay_out(const Problem& problem, const TaskPlan& plan, int slots) {
@@ -222,7 +169,7 @@ Error run_call(const Problem& p, const CallLayout& layout, Executor& executor, c
     try {
       statistics.emplace(p, plan, layout.slots, memory);
     } catch (const std::bad_alloc&) {
-      return out_of_memory(p.q_heads * static_cast<std::int64_t>(sizeof(HeadStats)));
+      return out_of_memory("forward", p.q_heads * static_cast<std::int64_t>(sizeof(HeadStats)));
     }
     call.statistics = &*statistics;
     memory += layout.order_bytes;
@@ -237,7 +184,7 @@ Error run_call(const Problem& p, const CallLayout& layout, Executor& executor, c
   executor.run(plan.tasks, forward_step, &call);
   if (layout.matrices) executor.run(layout.row_plan.tasks, materialise_step, &call);
   if (statistics && statistics->failed())
-    return out_of_memory(static_cast<std::int64_t>(sizeof(HeadStats)));
+    return out_of_memory("forward", static_cast<std::int64_t>(sizeof(HeadStats)));
   return {};
 }
 

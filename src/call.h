@@ -35,7 +35,7 @@ CallLayout lay_out(const Problem& problem, const TaskPlan& plan, int slots);
 // `memory`: layout.bytes(), aligned to kWorkspaceAlignment.
 Error run_call(const Problem& problem, const CallLayout& layout, Executor& executor, char* memory);
 
-// The sentence for memory that could not be had.
-Error out_of_memory(std::int64_t bytes);
+// The sentence of `call` for memory that could not be had.
+Error out_of_memory(const char* call, std::int64_t bytes);
 
 }  // namespace poise

@@ -22,7 +22,8 @@ Error check_head_dim(Argument argument, const char* axis, std::int64_t extent) {
                 {axis, text(extent), text(kMaxHeadDim)});
 }
 
-// Query, key, value by themselves and beside each other; fills the sizes.
+}  // namespace
+
 Error check_inputs(const char* call, const ConstTensor& query, const ConstTensor& key,
                    const ConstTensor& value, bool with_data, Problem* problem) {
   const Argument query_at{call, "query"}, key_at{call, "key"}, value_at{call, "value"};
@@ -71,6 +72,8 @@ Error check_inputs(const char* call, const ConstTensor& query, const ConstTensor
   problem->group = problem->q_heads / problem->kv_heads;
   return {};
 }
+
+namespace {
 
 Error check_out(const char* call, const Tensor& out, const Problem& problem) {
   const Argument argument{call, "out"};
@@ -136,21 +139,10 @@ Error check_extras(const char* call, const Extras& extras, const Problem& proble
   return {};
 }
 
-Error check_forward_aliases(const char* call, const ConstTensor& query, const ConstTensor& key,
-                            const ConstTensor& value, const Tensor& out, const Options& options,
+Error check_forward_aliases(const char* call, const Problem& problem, const Tensor& out,
                             const Extras& extras) {
   AliasCheck aliases(call, false);
-  aliases.reads("query", query);
-  aliases.reads("key", key);
-  aliases.reads("value", value);
-  aliases.reads("scale_per_head", options.scale_per_head);
-  aliases.reads("mask", options.mask);
-  aliases.reads("bias", options.bias);
-  aliases.reads("diagonals", options.diagonals);
-  aliases.reads("kv_lengths", options.kv_lengths);
-  aliases.reads("q_lengths", options.q_lengths);
-  aliases.reads("alibi_slopes", options.alibi_slopes);
-  aliases.reads("sinks", options.sinks);
+  read_inputs(problem, &aliases);
   aliases.writes("out", out);
   for (const ExtraTensor& extra : extra_tensors(extras))
     if (extra.view != nullptr) aliases.writes(extra.name, *extra.view);
@@ -166,8 +158,7 @@ Error check_forward(const ConstTensor& query, const ConstTensor& key, const Cons
   if (Error error = check_out(kForward, out, *problem)) return error;
   if (Error error = check_options(kForward, options, true, problem)) return error;
   if (Error error = check_extras(kForward, extras, *problem)) return error;
-  if (Error error = check_forward_aliases(kForward, query, key, value, out, options, extras))
-    return error;
+  if (Error error = check_forward_aliases(kForward, *problem, out, extras)) return error;
   problem->out = out;
   problem->extras = extras;
   return {};

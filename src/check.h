@@ -9,6 +9,8 @@
 
 #include <poise/attention.h>
 #include <poise/error.h>
+#include <poise/gradient.h>
+#include <poise/tangent.h>
 
 #include <cstdint>
 
@@ -58,6 +60,47 @@ struct Problem {
 Error check_forward(const ConstTensor& query, const ConstTensor& key, const ConstTensor& value,
                     const Tensor& out, const Options& options, const Extras& extras,
                     Problem* problem);
+
+// Query, key and value by themselves and beside each other; fills the sizes and the views.
+Error check_inputs(const char* call, const ConstTensor& query, const ConstTensor& key,
+                   const ConstTensor& value, bool with_data, Problem* problem);
+
+// A checked backward call. problem.out is an output of forward, read here.
+struct BackwardProblem {
+  Problem problem;
+  Forward forward;
+  OutGradient gradient;
+  Gradients gradients;
+  Tensor dbias;  // [B, Hq, Lq, Lk], stride 0 on the axes it is summed over; absent = not wanted
+  Stats* stats = nullptr;  // null also where their level is off
+  // Of double_backward(): the gradients above are then those of backward's own along it.
+  Direction direction;
+  Tensor out_tangent, lse_tangent;
+};
+
+Error check_backward(const ConstTensor& query, const ConstTensor& key, const ConstTensor& value,
+                     const Forward& forward, const OutGradient& gradient,
+                     const Gradients& gradients, const Options& options, Stats* stats,
+                     BackwardProblem* checked);
+
+// A checked forward-mode call.
+struct TangentProblem {
+  Problem problem;
+  Forward forward;
+  Direction direction;
+  Tangent tangent;
+};
+
+Error check_jvp(const ConstTensor& query, const ConstTensor& key, const ConstTensor& value,
+                const Forward& forward, const Direction& direction, const Tangent& tangent,
+                const Options& options, TangentProblem* checked);
+
+// Tangents that are not wanted stay absent in *checked.
+Error check_double_backward(const ConstTensor& query, const ConstTensor& key,
+                            const ConstTensor& value, const Forward& forward,
+                            const OutGradient& gradient, const Direction& cotangent,
+                            const SecondGradients& gradients, const Options& options,
+                            BackwardProblem* checked);
 
 // The rules that need no data: for explain(), where pointers may be null. The problem's per-batch
 // and per-head tensors are dropped from its options, so that nothing reads them.

@@ -50,7 +50,9 @@ class OptionRules {
   Error integers(Argument argument, const ConstTensor& view) const;
   Error length(Argument argument, const ConstTensor& view, std::int64_t limit) const;
   Error head_numbers(Argument argument, const ConstTensor& view) const;
-  Error broadcast(Argument argument, const ConstTensor& view, ConstTensor* full) const;
+  Error broadcast(Argument argument, const ConstTensor& view, ConstTensor* full) const {
+    return check_broadcast(argument, view, with_data_, problem_, full);
+  }
   bool no_rows() const {
     return problem_.batch == 0 || problem_.q_heads == 0 || problem_.q_len == 0;
   }
@@ -105,31 +107,6 @@ Error OptionRules::softcap() const {
   return refuse(ErrorCode::bad_value, at("softcap"),
                 "{} is neither 0 (off) nor a finite positive normal {} number",
                 {text(options_.softcap), name(problem_.numbers)});
-}
-
-// Resolves `view` to the full [B, Hq, Lq, Lk], axes aligned from the right.
-Error OptionRules::broadcast(Argument argument, const ConstTensor& view, ConstTensor* full) const {
-  if (view.rank < 0 || view.rank > kMaxRank)
-    return refuse(ErrorCode::bad_shape, argument, "rank {}, expected 0 ... 4 for [B, Hq, Lq, Lk]",
-                  {text(std::int64_t{view.rank})});
-  if (Error error = layout(argument, view)) return error;
-  full->data = view.data;
-  full->dtype = view.dtype;
-  full->rank = kMaxRank;
-  full->extents = {problem_.batch, problem_.q_heads, problem_.q_len, problem_.kv_len};
-  for (int axis = 0; axis < kMaxRank; ++axis) {
-    const int own = axis - (kMaxRank - view.rank);
-    std::int64_t& stride = full->strides[static_cast<std::size_t>(axis)];
-    if (own < 0 || view.extent(own) == 1)
-      stride = 0;
-    else if (view.extent(own) == full->extent(axis))
-      stride = view.stride(own);
-    else
-      return refuse(ErrorCode::bad_shape, argument,
-                    "shape {} does not broadcast to [B, Hq, Lq, Lk] = {}",
-                    {text(view), text(*full)});
-  }
-  return {};
 }
 
 Error OptionRules::mask() const {
@@ -294,6 +271,31 @@ Error check_numbers(Argument argument, const ConstTensor& view, const Problem& p
   return check_dtype(argument, view, {problem.numbers});  // 16-bit inputs come with f32 numbers
 }
 
+Error check_broadcast(Argument argument, const ConstTensor& view, bool with_data,
+                      const Problem& problem, ConstTensor* full) {
+  if (view.rank < 0 || view.rank > kMaxRank)
+    return refuse(ErrorCode::bad_shape, argument, "rank {}, expected 0 ... 4 for [B, Hq, Lq, Lk]",
+                  {text(std::int64_t{view.rank})});
+  if (Error error = (with_data ? check_layout : check_sizes)(argument, view)) return error;
+  full->data = view.data;
+  full->dtype = view.dtype;
+  full->rank = kMaxRank;
+  full->extents = {problem.batch, problem.q_heads, problem.q_len, problem.kv_len};
+  for (int axis = 0; axis < kMaxRank; ++axis) {
+    const int own = axis - (kMaxRank - view.rank);
+    std::int64_t& stride = full->strides[static_cast<std::size_t>(axis)];
+    if (own < 0 || view.extent(own) == 1)
+      stride = 0;
+    else if (view.extent(own) == full->extent(axis))
+      stride = view.stride(own);
+    else
+      return refuse(ErrorCode::bad_shape, argument,
+                    "shape {} does not broadcast to [B, Hq, Lq, Lk] = {}",
+                    {text(view), text(*full)});
+  }
+  return {};
+}
+
 Error check_options(const char* call, const Options& options, bool with_data, Problem* problem) {
   const OptionRules rules(call, options, with_data, problem);
   if (Error error = rules.scale()) return error;
@@ -314,6 +316,21 @@ Error check_options(const char* call, const Options& options, bool with_data, Pr
                               &problem->options.alibi_slopes, &problem->options.sinks})
       *view = {};
   return {};
+}
+
+void read_inputs(const Problem& problem, AliasCheck* aliases) {
+  const Options& options = problem.options;
+  aliases->reads("query", problem.query);
+  aliases->reads("key", problem.key);
+  aliases->reads("value", problem.value);
+  aliases->reads("scale_per_head", options.scale_per_head);
+  aliases->reads("mask", options.mask);
+  aliases->reads("bias", options.bias);
+  aliases->reads("diagonals", options.diagonals);
+  aliases->reads("kv_lengths", options.kv_lengths);
+  aliases->reads("q_lengths", options.q_lengths);
+  aliases->reads("alibi_slopes", options.alibi_slopes);
+  aliases->reads("sinks", options.sinks);
 }
 
 Error check_stats_request(const char* call, const StatsRequest& request, DType dtype) {

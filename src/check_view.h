@@ -72,8 +72,9 @@ class AliasCheck {
   Error verdict() const;
 
  private:
-  // forward: query, key, value, the 8 tensors of Options, out, the 10 tensors of Extras.
-  static constexpr std::size_t kMaxViews = 22;
+  // double_backward: query, key, value, the 8 tensors of Options, 5 that forward left or that come
+  // in, 3 of the direction, 5 gradients. backward: 11, 5, 7.
+  static constexpr std::size_t kMaxViews = 24;
 
   // A view of either kind by its parts.
   struct Footprint {

@@ -155,4 +155,9 @@ int allowed_threads(const Options& options) {
   return std::clamp(threads, 1, tbb_limit());
 }
 
+Executor& choose_executor(const Options& options, int slots) {
+  if (options.executor != nullptr) return *options.executor;
+  return slots == 1 ? serial_executor() : tbb_executor(slots);
+}
+
 }  // namespace poise

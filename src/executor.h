@@ -20,4 +20,7 @@ Executor& tbb_executor(int threads);
 // options.threads or default_threads(), at most what oneTBB runs.
 int allowed_threads(const Options& options);
 
+// Who runs a call of so many slots: the host's executor if it gave one.
+Executor& choose_executor(const Options& options, int slots);
+
 }  // namespace poise

@@ -149,6 +149,12 @@ Readout read_out(const HeadStats& head, const Stats& stats, const JudgeContext& 
   r.trace = head.trace.quantile(0.5);
   r.gain = head.gain.quantile(0.5);
   r.dead = full ? static_cast<double>(head.dead_rows) / rows : kNaN;
+  const GradientStats& gradient = head.gradient;
+  r.transmission = gradient.rms_transmission();
+  r.expected_transmission = head.expected_transmission();
+  r.passed_gain = gradient.row_gain.quantile(0.5);
+  r.passed_dead =
+      static_cast<double>(gradient.dead_rows) / static_cast<double>(gradient.measured_rows);
   r.effective_keys = head.effective_keys.quantile(0.5);
   r.near_tie = static_cast<double>(head.near_tie_rows) / rows;
   if (full) read_sink(head, &r);

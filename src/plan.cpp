@@ -37,6 +37,12 @@ double visible_pairs(const Problem& problem, std::int64_t b) {
   return static_cast<double>(pairs_up_to(upper, rows, keys) - pairs_up_to(lower - 1, rows, keys));
 }
 
+// Batches that cannot differ are looked at once: a view may claim any number of them for free.
+bool batches_differ(const Problem& problem) {
+  const Options& options = problem.options;
+  return options.kv_lengths.given() || options.q_lengths.given() || options.diagonals.given();
+}
+
 // Query heads of one key head that share a task's lanes: all that fit while their queries alone
 // would leave lanes of a tile empty, in sets of even size.
 std::int64_t heads_per_task(const Problem& problem, const KernelSet& kernel) {
@@ -55,13 +61,6 @@ double work_of(const TaskPlan& plan, const Problem& problem) {
       static_cast<double>((problem.head_dim + problem.value_dim) * size_bytes(problem.dtype)) *
       plan.visible_pairs / static_cast<double>(std::max<std::int64_t>(plan.heads * plan.q_len, 1));
   return std::max(plan.flops, kFlopsPerByte * bytes);
-}
-
-// Threads that are worth waking: none below kFlopsPerThread, and none without a task of its own.
-int choose_slots(const TaskPlan& plan, const Problem& problem, std::int64_t most_tasks) {
-  const double worth =
-      std::min(work_of(plan, problem) / kFlopsPerThread, static_cast<double>(most_tasks));
-  return static_cast<int>(std::clamp(worth, 1.0, static_cast<double>(plan.threads)));
 }
 
 // A unit is cut into ranges of splits when there are too few units to keep every slot busy to the
@@ -89,36 +88,26 @@ TaskPlan cut(const Problem& problem, const Kernels& kernels, int threads, bool b
   plan.row_blocks = ceil_divide(rows, plan.forward->task_rows);
   plan.units = plan.batch * plan.set_count() * plan.row_blocks;
 
-  // Batches that cannot differ are looked at once: a view may claim any number of them for free.
-  const Options& options = problem.options;
-  const bool differ =
-      options.kv_lengths.given() || options.q_lengths.given() || options.diagonals.given();
-  const std::int64_t looked_at = plan.units == 0 ? 0 : differ ? problem.batch : 1;
-  double pairs = 0;
+  const std::int64_t looked_at = plan.units == 0 ? 0 : batches_differ(problem) ? problem.batch : 1;
   std::int64_t longest = 0;
   for (std::int64_t b = 0; b < looked_at; ++b) {
-    pairs += visible_pairs(problem, b);
     longest = std::max(longest, problem.kv_length(b));
     plan.last_rows_first = plan.last_rows_first || problem.upper(b) < problem.kv_length(b) - 1;
   }
-  if (!differ) pairs *= static_cast<double>(problem.batch);
-  const double heads = static_cast<double>(problem.q_heads);
   plan.splits = ceil_divide(longest, kSplit);
-  plan.visible_pairs = heads * pairs;
-  plan.all_pairs = heads * static_cast<double>(problem.batch) * static_cast<double>(problem.q_len) *
-                   static_cast<double>(problem.kv_len);
+  plan.visible_pairs = count_visible_pairs(problem);
+  plan.all_pairs = static_cast<double>(problem.q_heads) * static_cast<double>(problem.batch) *
+                   static_cast<double>(problem.q_len) * static_cast<double>(problem.kv_len);
   plan.flops = 2 *
                (static_cast<double>(problem.head_dim) + static_cast<double>(problem.value_dim)) *
                plan.visible_pairs;
 
   plan.threads = std::max(threads, 1);
   const std::int64_t cuts = by_rows ? 1 : std::max(plan.splits, std::int64_t{1});
-  plan.slots = choose_slots(plan, problem, plan.units * cuts);
+  plan.slots = threads_worth_waking(work_of(plan, problem), plan.units * cuts, plan.threads);
   plan.parts = by_rows ? 1 : choose_parts(plan);
   plan.tasks = plan.units * plan.parts;
-  plan.slot_bytes = ceil_divide(plan.forward->workspace_bytes(problem.head_dim, problem.value_dim),
-                                kWorkspaceAlignment) *
-                    kWorkspaceAlignment;
+  plan.slot_bytes = aligned(plan.forward->workspace_bytes(problem.head_dim, problem.value_dim));
   if (plan.parts > 1)
     plan.record_bytes = plan.forward->record_bytes(
         std::min<std::int64_t>(rows, plan.forward->task_rows), problem.value_dim);
@@ -128,6 +117,22 @@ TaskPlan cut(const Problem& problem, const Kernels& kernels, int threads, bool b
 }
 
 }  // namespace
+
+double count_visible_pairs(const Problem& problem) {
+  if (problem.batch == 0 || problem.q_heads == 0 || problem.q_len == 0) return 0;
+  const bool differ = batches_differ(problem);
+  double pairs = 0;
+  for (std::int64_t b = 0; b < (differ ? problem.batch : 1); ++b)
+    pairs += visible_pairs(problem, b);
+  if (!differ) pairs *= static_cast<double>(problem.batch);
+  return static_cast<double>(problem.q_heads) * pairs;
+}
+
+// None below kFlopsPerThread, and none without a task of its own.
+int threads_worth_waking(double flops, std::int64_t tasks, int threads) {
+  const double worth = std::min(flops / kFlopsPerThread, static_cast<double>(tasks));
+  return static_cast<int>(std::clamp(worth, 1.0, static_cast<double>(threads)));
+}
 
 TaskPlan make_plan(const Problem& problem, const Kernels& kernels, int threads) {
   return cut(problem, kernels, threads, false);

@@ -47,13 +47,24 @@ struct TaskPlan {
   std::int64_t set_count() const { return kv_heads * head_sets; }  // sets of heads per batch
 };
 
+// Pieces of a call's memory begin at multiples of this.
 inline constexpr std::int64_t kWorkspaceAlignment = 64;
+constexpr std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+}
 
 // `threads`: how many may be used, at least 1. Cost: O(B), no allocation.
 TaskPlan make_plan(const Problem& problem, const Kernels& kernels, int threads);
 
 // The same cut with one head per task and whole units, as the L x L outputs need it.
 TaskPlan make_row_plan(const Problem& problem, const Kernels& kernels, int threads);
+
+// Pairs (query, key) of all batches and heads that positions and lengths leave visible. Batches
+// that cannot differ are looked at once.
+double count_visible_pairs(const Problem& problem);
+
+// Threads that are worth waking for so much work, at most one per task.
+int threads_worth_waking(double flops, std::int64_t tasks, int threads);
 
 // Task `index` in [0, plan.tasks).
 TaskIndex task_at(const TaskPlan& plan, std::int64_t index);

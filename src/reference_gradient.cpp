@@ -17,18 +17,20 @@ struct Sums {
   std::vector<T> dkey, dvalue;  // [B, Hq, Lk, D], [B, Hq, Lk, Dv]
 };
 
-// dweights and dlogits of a row, and what its sink gets.
+// dweights and dlogits of a row, and what its sink gets. `out`: null, or the row's as handed out.
 template <class T>
 void fill_dlogits(const ReferenceInputs<T>& in, const ReferencePlace& at, const T* dout, T dlse,
-                  ReferenceGradients<T>& g) {
+                  const T* out, ReferenceGradients<T>& g) {
   const ReferenceResult<T>& r = g.forward;
   T mean = 0;  // sum p dweights = sum dout out
   for (std::size_t j = 0; j < static_cast<std::size_t>(r.kv_len); ++j) {
     if (!takes_part(r, at.pairs + j)) continue;
     const T* value = in.value.data() + (at.key_rows + j) * static_cast<std::size_t>(r.value_dim);
     g.dweights[at.pairs + j] = dot(dout, value, r.value_dim);
+    if (!r.dropout.empty()) g.dweights[at.pairs + j] *= r.dropout[at.pairs + j];
     mean += r.weights[at.pairs + j] * g.dweights[at.pairs + j];
   }
+  if (out != nullptr) mean = dot(dout, out, r.value_dim);
   for (std::size_t j = 0; j < static_cast<std::size_t>(r.kv_len); ++j)
     if (takes_part(r, at.pairs + j))
       g.dlogits[at.pairs + j] =
@@ -63,7 +65,7 @@ void add_row(const ReferenceInputs<T>& in, const Options& options, const Referen
     const T ddot = scale * dscore;
     for (std::size_t d = 0; d < dim; ++d) dquery[d] += ddot * key[d];
     for (std::size_t d = 0; d < dim; ++d) dkey[d] += ddot * query[d];
-    for (std::size_t c = 0; c < value_dim; ++c) dvalue[c] += r.weights[pair] * dout[c];
+    for (std::size_t c = 0; c < value_dim; ++c) dvalue[c] += r.weight_after_dropout(pair) * dout[c];
     g.dscale[head] += dscore * r.dots[pair];
     dslope -= g.dlogits[pair] * alibi_distance<T>(r.diagonals[static_cast<std::size_t>(at.b)], at.i,
                                                   static_cast<std::int64_t>(j));
@@ -100,7 +102,8 @@ void fill_dbias(const ReferenceInputs<T>& in, const ConstTensor& bias, Reference
 template <class T>
 ReferenceGradients<T> reference_backward(const ConstTensor& query, const ConstTensor& key,
                                          const ConstTensor& value, const Options& options,
-                                         const ConstTensor& dout, const ConstTensor& dlse) {
+                                         const ConstTensor& dout, const ConstTensor& dlse,
+                                         const ConstTensor& out) {
   ReferenceGradients<T> g;
   g.forward = reference_attention<T>(query, key, value, options);
   const ReferenceResult<T>& r = g.forward;
@@ -108,6 +111,8 @@ ReferenceGradients<T> reference_backward(const ConstTensor& query, const ConstTe
   const std::vector<T> dense_dout = load_rows<T>(dout, r.q_lengths);
   const std::vector<T> dense_dlse =
       dlse.given() ? load_rows<T>(dlse, r.q_lengths) : std::vector<T>(r.lse.size(), T(0));
+
+  const std::vector<T> dense_out = load_given<T>(out, r.q_lengths);
 
   const auto head_keys = static_cast<std::size_t>(r.batch * r.q_heads * r.kv_len);
   Sums<T> sums;
@@ -122,7 +127,7 @@ ReferenceGradients<T> reference_backward(const ConstTensor& query, const ConstTe
   for_each_row(r, in, [&](const ReferencePlace& at) {
     const T* row_dout = dense_dout.data() + at.out;
     const T row_dlse = dense_dlse.empty() ? T(0) : dense_dlse[at.row];
-    fill_dlogits(in, at, row_dout, row_dlse, g);
+    fill_dlogits(in, at, row_dout, row_dlse, dense_out.empty() ? nullptr : &dense_out[at.out], g);
     add_row(in, options, at, row_dout, g, sums);
   });
   g.dkey = sum_groups(sums.dkey, r.batch, r.q_heads, in.kv_heads, r.kv_len * in.head_dim);
@@ -133,12 +138,15 @@ ReferenceGradients<T> reference_backward(const ConstTensor& query, const ConstTe
 
 template ReferenceGradients<float> reference_backward(const ConstTensor&, const ConstTensor&,
                                                       const ConstTensor&, const Options&,
-                                                      const ConstTensor&, const ConstTensor&);
+                                                      const ConstTensor&, const ConstTensor&,
+                                                      const ConstTensor&);
 template ReferenceGradients<double> reference_backward(const ConstTensor&, const ConstTensor&,
                                                        const ConstTensor&, const Options&,
-                                                       const ConstTensor&, const ConstTensor&);
+                                                       const ConstTensor&, const ConstTensor&,
+                                                       const ConstTensor&);
 template ReferenceGradients<long double> reference_backward(const ConstTensor&, const ConstTensor&,
                                                             const ConstTensor&, const Options&,
-                                                            const ConstTensor&, const ConstTensor&);
+                                                            const ConstTensor&, const ConstTensor&,
+                                                            const ConstTensor&);
 
 }  // namespace poise

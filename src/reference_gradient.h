@@ -21,9 +21,9 @@ struct ReferenceGradients {
   std::vector<T> dkey;    // [B, Hkv, Lk, D], the heads of a group summed in ascending order
   std::vector<T> dvalue;  // [B, Hkv, Lk, Dv], likewise
 
-  // [B, Hq, Lq, Lk]. dweights = dout . value and dlogits = p (dweights - sum p dweights + dlse)
-  // with p the weights, a sink in their denominator: dlogits is the gradient of an additive mask.
-  // Both 0 where masked.
+  // [B, Hq, Lq, Lk]. dweights = dout . value, times dropout's factor, and
+  // dlogits = p (dweights - sum p dweights + dlse) with p the weights before dropout, a sink in
+  // their denominator: dlogits is the gradient of an additive mask. Both 0 where masked.
   std::vector<T> dweights, dlogits;
 
   std::vector<T> dbias;   // the bias's own shape, summed over its broadcast axes; empty without one
@@ -43,25 +43,29 @@ struct ReferenceGradients {
 template <class T>
 ReferenceGradients<T> reference_backward(const ConstTensor& query, const ConstTensor& key,
                                          const ConstTensor& value, const Options& options,
-                                         const ConstTensor& dout, const ConstTensor& dlse = {});
+                                         const ConstTensor& dout, const ConstTensor& dlse = {},
+                                         const ConstTensor& out = {});
 
 // What arrives at the logits of one row of what is sent to its weights: |J dP| against |dP|.
 // J is the Jacobian of the softmax over the keys, without the sink, as everywhere in statistics:
 // dS = p (dP - sum p dP) with p = softmax(logits of the keys) and dP = dweights, so neither the
-// sink nor dlse enters. Row sums leave out finite stand-ins for -inf (StatsRequest::stand_in_bias).
+// sink nor dlse enters. n, |dP| and |dS| leave out finite stand-ins for -inf
+// (StatsRequest::stand_in_bias); their weight, if they have any, stays in p and in sum p dP.
 struct ReferenceGradientRow {
   std::int64_t batch = 0, row = 0;
-  bool measured = false;       // n >= 2, and neither the logits nor dP hold a NaN or an infinity
+  bool nonfinite = false;      // the logits or dP hold a NaN or an infinity
+  bool silent = false;         // dP is the same number for all of two keys or more
+  bool measured = false;       // n >= 2, and neither of the two
   double keys = 0;             // n
   double sent_squares = 0;     // |dP - mean dP|^2; J 1 = 0, so the mean never counts
   double arrived_squares = 0;  // |dS|^2
-  double transmission = 0;     // sqrt(arrived / sent); 0 when nothing is sent
+  double transmission = 0;     // sqrt(arrived / sent)
   double expected = 0;         // |J|_F^2 / (n - 1): the mean of transmission^2 over iid dP
 };
 
 struct ReferenceGradientHead {
   std::vector<ReferenceGradientRow> rows;
-  std::int64_t measured_rows = 0;
+  std::int64_t measured_rows = 0, silent_rows = 0, nonfinite_rows = 0;
   double sent_squares = 0, arrived_squares = 0, expected = 0;  // sums over measured rows
   // sqrt(sum of arrived / sum of sent), the value of the head; 0 when nothing is sent.
   double transmission() const;

@@ -12,9 +12,10 @@
 namespace poise {
 namespace {
 
-// The weights over the keys alone and dP, of the keys of one row that are no stand-ins for -inf.
+// The weights over the keys alone and dP, of the visible keys of one row.
 struct SentRow {
   std::vector<double> p, dp;
+  std::vector<bool> stand_in;
   bool finite = true;
 };
 
@@ -23,7 +24,8 @@ SentRow sent_row(const ReferenceGradients<double>& g, std::int64_t row, double s
   SentRow sent;
   for (std::int64_t j = 0; j < r.kv_len; ++j) {
     const auto at = static_cast<std::size_t>(row * r.kv_len + j);
-    if (!takes_part(r, at) || r.bias[at] <= stand_in_bias) continue;
+    if (!takes_part(r, at)) continue;
+    sent.stand_in.push_back(r.bias[at] <= stand_in_bias);
     sent.p.push_back(std::exp(r.logits[at] - r.lse_without_sink[static_cast<std::size_t>(row)]));
     sent.dp.push_back(g.dweights[at]);
     sent.finite = sent.finite && std::isfinite(g.dweights[at]);
@@ -36,26 +38,30 @@ ReferenceGradientRow read_row(const ReferenceGradients<double>& g, std::int64_t 
   ReferenceGradientRow out;
   out.batch = forward.batch;
   out.row = forward.row;
-  if (!forward.measured()) return out;
+  out.nonfinite = forward.nonfinite;
+  if (out.nonfinite || forward.keys() < 1) return out;
   const std::int64_t row = g.forward.row_index(forward.batch, h, forward.row);
   const SentRow sent = sent_row(g, row, request.stand_in_bias);
-  if (!sent.finite) return out;
-  out.measured = true;
+  out.nonfinite = !sent.finite;
+  if (out.nonfinite || !forward.measured()) return out;
   out.keys = forward.keys();
   out.expected = forward.frobenius * forward.frobenius / (out.keys - 1);
 
   double mean = 0, weighted_mean = 0;
   for (std::size_t j = 0; j < sent.p.size(); ++j) {
-    mean += sent.dp[j] / out.keys;
+    if (!sent.stand_in[j]) mean += sent.dp[j] / out.keys;
     weighted_mean += sent.p[j] * sent.dp[j];
   }
   for (std::size_t j = 0; j < sent.p.size(); ++j) {
+    if (sent.stand_in[j]) continue;
     const double centred = sent.dp[j] - mean;
     const double arrived = sent.p[j] * (sent.dp[j] - weighted_mean);
     out.sent_squares += centred * centred;
     out.arrived_squares += arrived * arrived;
   }
-  if (out.sent_squares > 0) out.transmission = std::sqrt(out.arrived_squares / out.sent_squares);
+  out.silent = out.sent_squares == 0;
+  out.measured = !out.silent;
+  if (out.measured) out.transmission = std::sqrt(out.arrived_squares / out.sent_squares);
   return out;
 }
 
@@ -74,6 +80,8 @@ std::vector<ReferenceGradientHead> reference_gradient_statistics(
     for (const ReferenceRow& row : forward.rows) {
       head.rows.push_back(read_row(gradients, h, row, request));
       const ReferenceGradientRow& added = head.rows.back();
+      head.nonfinite_rows += added.nonfinite;
+      head.silent_rows += added.silent;
       if (!added.measured) continue;
       ++head.measured_rows;
       head.sent_squares += added.sent_squares;

@@ -260,6 +260,7 @@ void add_measured_row(HeadStats& sums, const ReferenceRow& row, std::int64_t dia
   sums.sum_frobenius += row.frobenius;
   sums.sum_frobenius_squared += row.frobenius * row.frobenius;
   sums.sum_expected_transmission += row.frobenius / std::sqrt(n - 1);
+  sums.sum_expected_transmission_squared += row.frobenius * row.frobenius / (n - 1);
   sums.sum_temperature_variance += row.temperature_variance;
   sums.rows_above_99 += row.top1 > 0.99;
   sums.near_tie_rows += row.max - row.second <= request.near_tie_gap;

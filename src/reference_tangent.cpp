@@ -72,6 +72,12 @@ RowTangent<T>::RowTangent(const Call<T>& call, const ReferencePlace& at) {
     if (takes_part(r, at.pairs + j)) weights[j] = r.weights[at.pairs + j] * (logits[j] - lse);
 }
 
+// Dropout's factor of the row's weight of key j: 1 without dropout.
+template <class T>
+T kept(const ReferenceResult<T>& r, const ReferencePlace& at, std::size_t j) {
+  return r.dropout.empty() ? T(1) : r.dropout[at.pairs + j];
+}
+
 // out' = sum p' value + p value', and lse'.
 template <class T>
 void add_tangent(const Call<T>& call, const ReferencePlace& at, const RowTangent<T>& row, T* out,
@@ -82,10 +88,11 @@ void add_tangent(const Call<T>& call, const ReferencePlace& at, const RowTangent
   for (std::size_t j = 0; j < static_cast<std::size_t>(r.kv_len); ++j) {
     if (!takes_part(r, at.pairs + j)) continue;
     const std::size_t value = (at.key_rows + j) * value_dim;
+    const T moved = kept(r, at, j) * row.weights[j];
     for (std::size_t c = 0; c < value_dim; ++c) {
-      out[c] += row.weights[j] * call.in.value[value + c];
+      out[c] += moved * call.in.value[value + c];
       if (!call.direction.value.empty())
-        out[c] += r.weights[at.pairs + j] * call.direction.value[value + c];
+        out[c] += r.weight_after_dropout(at.pairs + j) * call.direction.value[value + c];
     }
   }
 }
@@ -97,7 +104,8 @@ struct RowGradients {
   std::vector<T> scores, score_tangents;  // [Lk]
 };
 
-// With u = x', D = dout . value, E = dout . value' and sums weighted by p:
+// With u = x', D = dout . value, E = dout . value' (both times dropout's factor) and sums weighted
+// by p:
 //   loss = sum p (u D + E + dlse u) - sum(p u) sum(p D)
 // so its gradient with respect to p is u D + E + dlse u - u sum(p D) - D sum(p u), and from p to
 // the logits it goes as any gradient of weights does.
@@ -114,7 +122,8 @@ RowGradients<T> row_gradients(const Call<T>& call, const ReferencePlace& at,
   T mean = 0, second_mean = 0;
   for (std::size_t j = 0; j < keys; ++j) {
     if (!takes_part(r, at.pairs + j)) continue;
-    dweights[j] = dot(dout, call.in.value.data() + (at.key_rows + j) * value_dim, r.value_dim);
+    dweights[j] = kept(r, at, j) *
+                  dot(dout, call.in.value.data() + (at.key_rows + j) * value_dim, r.value_dim);
     mean += p[j] * dweights[j];
   }
   for (std::size_t j = 0; j < keys; ++j) {
@@ -122,6 +131,7 @@ RowGradients<T> row_gradients(const Call<T>& call, const ReferencePlace& at,
     second[j] = row.logits[j] * ((dweights[j] - mean) + dlse) - row.lse * dweights[j];
     if (!call.direction.value.empty())
       second[j] +=
+          kept(r, at, j) *
           dot(dout, call.direction.value.data() + (at.key_rows + j) * value_dim, r.value_dim);
     second_mean += p[j] * second[j];
   }
@@ -163,7 +173,7 @@ void add_row(const Call<T>& call, const ReferencePlace& at, const RowTangent<T>&
         head_keys[head_key + d] += of_dot_tangents * call.direction.query[at.query + d];
     }
     for (std::size_t c = 0; c < value_dim; ++c)
-      head_values[(at.head_rows + j) * value_dim + c] += row.weights[j] * dout[c];
+      head_values[(at.head_rows + j) * value_dim + c] += kept(r, at, j) * row.weights[j] * dout[c];
   }
 }
 

@@ -6,14 +6,11 @@
 // pair contributes nothing. Bias, sinks, scales and slopes stand still.
 #pragma once
 
+#include <poise/tangent.h>
+
 #include "reference.h"
 
 namespace poise {
-
-// Shapes of query, key and value, any floating dtype and strides; an absent tensor stands still.
-struct Direction {
-  ConstTensor query{}, key{}, value{};
-};
 
 template <class T>
 struct ReferenceTangent {

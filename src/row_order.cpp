@@ -23,6 +23,19 @@ static_assert(sizeof(RowTally) % kCountBytes == 0);
 
 }  // namespace
 
+void start_statistics(const Problem& problem, Stats* stats) {
+  stats->head_dim = problem.head_dim;
+  stats->kv_heads = problem.kv_heads;
+  stats->has_softcap = problem.softcap > 0;
+  stats->has_bias = problem.bias.given();
+  stats->has_alibi = problem.has_alibi;
+  stats->has_mask = problem.mask.given();
+  stats->softcap = problem.softcap;
+  stats->heads.clear();
+  for (std::int64_t head = 0; head < problem.q_heads; ++head)
+    stats->heads.push_back(start_head(stats->request, problem.scale(head)));
+}
+
 std::int64_t RowOrder::bytes(const TaskPlan& plan, int slots) {
   const std::int64_t per_buffer = row_bytes(plan) + histogram_counts(plan) * kCountBytes;
   return (slots + plan.units) * per_buffer + (plan.units + plan.set_count()) * kCountBytes;
@@ -46,17 +59,7 @@ RowOrder::RowOrder(const Problem& problem, const TaskPlan& plan, int slots, char
   std::fill_n(next_, plan.set_count(), 0);
   if (plan.parts > 1) std::fill_n(cold_histogram_, plan.units * counts, 0);
 
-  Stats& stats = *problem.extras.stats;
-  stats.head_dim = problem.head_dim;
-  stats.kv_heads = problem.kv_heads;
-  stats.has_softcap = problem.softcap > 0;
-  stats.has_bias = problem.bias.given();
-  stats.has_alibi = problem.has_alibi;
-  stats.has_mask = problem.mask.given();
-  stats.softcap = problem.softcap;
-  stats.heads.clear();
-  for (std::int64_t head = 0; head < problem.q_heads; ++head)
-    stats.heads.push_back(start_head(stats.request, problem.scale(head)));
+  start_statistics(problem, problem.extras.stats);
 }
 
 RowTally* RowOrder::tallies(int slot) const { return warm_rows_ + slot * plan_.forward->task_rows; }

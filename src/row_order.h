@@ -18,6 +18,9 @@ namespace poise {
 // Counts of one head's histogram: below, the bins, above.
 inline constexpr std::int64_t kHistogramCounts = kHistogramBins + 2;
 
+// The Stats of a call whose heads have seen no row; the request stays. May throw std::bad_alloc.
+void start_statistics(const Problem& problem, Stats* stats);
+
 class RowOrder {
  public:
   // Bytes start() needs, and of these the bytes that belong to one slot's warm buffers.

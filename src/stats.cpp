@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,8 @@
 
 namespace poise {
 namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 bool before(const PlaceCounts::Entry& entry, std::int64_t place) { return entry.first < place; }
 
@@ -240,6 +243,41 @@ void InputMoments::merge(const InputMoments& other) {
   batches += part.batches;
 }
 
+double GradientStats::transmission() const {
+  return sent_squares > 0 ? std::sqrt(arrived_squares / sent_squares) : kNaN;
+}
+
+double GradientStats::rms_transmission() const {
+  return measured_rows > 0
+             ? std::sqrt(sum_transmission_squared / static_cast<double>(measured_rows))
+             : kNaN;
+}
+
+double GradientStats::dq_norm() const { return std::sqrt(dq_squares); }
+double GradientStats::dk_norm() const { return std::sqrt(dk_squares); }
+double GradientStats::dv_norm() const { return std::sqrt(dv_squares); }
+
+void GradientStats::merge(const GradientStats& other) {
+  measured_rows += other.measured_rows;
+  silent_rows += other.silent_rows;
+  nonfinite_rows += other.nonfinite_rows;
+  sent_squares += other.sent_squares;
+  arrived_squares += other.arrived_squares;
+  sum_transmission_squared += other.sum_transmission_squared;
+  row_transmission.merge(other.row_transmission);
+  row_gain.merge(other.row_gain);
+  dead_rows += other.dead_rows;
+  dq_squares += other.dq_squares;
+  dk_squares += other.dk_squares;
+  dv_squares += other.dv_squares;
+}
+
+double HeadStats::expected_transmission() const {
+  return sum_expected_transmission_squared > 0 && measured_rows > 0
+             ? std::sqrt(sum_expected_transmission_squared / static_cast<double>(measured_rows))
+             : kNaN;
+}
+
 void HeadStats::merge(const HeadStats& other) {
   rows += other.rows;
   empty_rows += other.empty_rows;
@@ -268,6 +306,7 @@ void HeadStats::merge(const HeadStats& other) {
   sum_frobenius += other.sum_frobenius;
   sum_frobenius_squared += other.sum_frobenius_squared;
   sum_expected_transmission += other.sum_expected_transmission;
+  sum_expected_transmission_squared += other.sum_expected_transmission_squared;
   sum_temperature_variance += other.sum_temperature_variance;
   rows_above_99 += other.rows_above_99;
   near_tie_rows += other.near_tie_rows;
@@ -287,6 +326,7 @@ void HeadStats::merge(const HeadStats& other) {
   argmax_column.merge(other.argmax_column);
   argmax_offset.merge(other.argmax_offset);
   inputs.merge(other.inputs);
+  gradient.merge(other.gradient);
 }
 
 Error Stats::merge(const Stats& other) {

@@ -2,8 +2,9 @@
 //
 // With Z = 1 + rest (one arg-max is left out of every rest sum: its t = 0, e = 1 is implicit) each
 // signal is a few operations that neither cancel on a saturated row nor overflow on a wide one.
-// In: RowTally, what the kernels leave. Out: HeadStats. No loop over keys, no state between rows.
-// Formulas: docs/health.md, "Read-outs"; checked against two passes in tests/tally_test.cpp.
+// In: RowTally and RowGradient, what the kernels leave. Out: HeadStats. No loop over keys, no state
+// between rows. Formulas: docs/health.md, "Read-outs"; checked against two passes in
+// tests/tally_test.cpp.
 #include "tally.h"
 
 #include <algorithm>
@@ -124,6 +125,7 @@ void add_jacobian(const RowTally& row, const RowSignals& s, HeadStats* head) {
   head->sum_frobenius += frobenius;
   head->sum_frobenius_squared += squared;
   head->sum_expected_transmission += transmission;
+  head->sum_expected_transmission_squared += transmission * transmission;
   head->gain.add(gain);
   head->dead_rows += gain < kDeadGain;
   const double mean_t = row.rest_t * p1;
@@ -271,6 +273,33 @@ void fold_rows(const RowTally* rows, std::int64_t count, std::int64_t which, con
   }
   count_places(columns, &head->argmax_column);
   count_places(offsets, &head->argmax_offset);
+}
+
+void fold_gradients(const RowGradient* rows, std::int64_t count, std::int64_t lanes,
+                    std::int64_t every, GradientStats* gradient) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const RowGradient& row = rows[i];
+    gradient->dq_squares += row.dq_squares;
+    if (i / lanes % every != 0) continue;
+    if (!std::isfinite(row.sent_squares) || !std::isfinite(row.arrived_squares)) {
+      ++gradient->nonfinite_rows;
+      continue;
+    }
+    if (row.keys < 2) continue;
+    if (row.sent_squares == 0) {
+      ++gradient->silent_rows;
+      continue;
+    }
+    const double squared = row.arrived_squares / row.sent_squares;
+    const double transmission = std::sqrt(squared), gain = row.keys * transmission;
+    ++gradient->measured_rows;
+    gradient->sent_squares += row.sent_squares;
+    gradient->arrived_squares += row.arrived_squares;
+    gradient->sum_transmission_squared += squared;
+    gradient->row_transmission.add(transmission);
+    gradient->row_gain.add(gain);
+    gradient->dead_rows += gain < kDeadGain;
+  }
 }
 
 void fold_histogram(const std::int64_t* counts, HeadStats* head) {

@@ -1,9 +1,10 @@
 // From the raw row tallies of the kernels to the statistics of a head.
 //
-// In: RowTally rows of one head and batch as a kernel left them, with the facts of their call. Out:
-// the same rows added to a HeadStats. Rows fold in the order given, in double: whoever calls this
-// in a fixed order (head, then batch, then row) gets the same bits for any number of threads. Not
-// here: streaming over keys (kernels), verdicts (health). Formulas: docs/health.md, "Read-outs".
+// In: RowTally or RowGradient rows of one head and batch as a kernel left them, with the facts of
+// their call. Out: the same rows added to a HeadStats. Rows fold in the order given, in double:
+// whoever calls this in a fixed order (head, then batch, then row) gets the same bits for any
+// number of threads. Not here: streaming over keys (kernels), verdicts (health). Formulas:
+// docs/health.md, "Read-outs".
 #pragma once
 
 #include <poise/stats.h>
@@ -46,6 +47,12 @@ inline std::int64_t offset_from_diagonal(std::int64_t key, std::int64_t row,
 // Cost: about 60 ns a row at core, 200 at full; allocates at level full and when sketches widen.
 void fold_rows(const RowTally* rows, std::int64_t count, std::int64_t which, const TaskFacts& facts,
                HeadStats* head);
+
+// Adds `count` rows of one batch, from query 0 on, as backward left them: norms of every row, the
+// rest of those whose i / lanes is a multiple of `every`.
+// Cost: about 20 ns a row; allocates when sketches widen.
+void fold_gradients(const RowGradient* rows, std::int64_t count, std::int64_t lanes,
+                    std::int64_t every, GradientStats* gradient);
 
 // Adds a kernel's histogram [below, kHistogramBins bins, above] to the head's.
 void fold_histogram(const std::int64_t* counts, HeadStats* head);

@@ -54,6 +54,11 @@ std::vector<ThresholdInfo> list_thresholds(const Thresholds& t) {
        "derived: sigma^2 / 2 at sigma = .32"},
       {"dead_gain", t.dead_gain, "median gain |J|_F n / sqrt(n - 1), 1 for a uniform row: dead",
        "derived: a tenth of the gradient that a uniform row passes"},
+      {"dead_transmission", t.dead_transmission,
+       "measured transmission over that of independent dP, root mean squares over rows: dead",
+       "derived: E |J dP|^2 / |dP - mean|^2 = |J|_F^2 / (n - 1) over independent dP; below a "
+       "quarter "
+       "of its root the values hide what the softmax would pass"},
       {"target_x", t.target_x, "sigma* / sqrt(2 ln n) that remedies aim at; sigma* = 1 untrained",
        random_energy},
   };

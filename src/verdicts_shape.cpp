@@ -211,13 +211,40 @@ void judge_diffuse(const Case& c, std::vector<Flag>* flags) {
   flags->push_back(flag);
 }
 
+// What backward measured, beside what forward's Jacobians let through of independent gradients.
+std::string measured_transmission(const Case& c) {
+  const Readout& r = c.readout;
+  const double limit = c.thresholds.dead_transmission;
+  return "Of the gradients sent to the weights " + number(r.transmission) +
+         " arrived at the logits, where " + number(r.expected_transmission) +
+         " is expected of independent ones: " + times(r.transmission / r.expected_transmission) +
+         " (limit " + times(limit) + ")";
+}
+
 void judge_dead_gradient(const Case& c, std::vector<Flag>* flags) {
-  if (!(c.readout.gain < c.thresholds.dead_gain)) return;
+  const bool no_gain = c.readout.gain < c.thresholds.dead_gain;
+  const bool is_measured =
+      !std::isnan(c.readout.transmission) && !std::isnan(c.readout.expected_transmission);
+  const bool not_passed =
+      c.readout.transmission < c.thresholds.dead_transmission * c.readout.expected_transmission;
+  if (!no_gain && !not_passed) return;
   const bool by_design = is_peaked_by_design(c);
   Flag flag = fire(VerdictKind::dead_gradient, by_design ? Severity::warn : Severity::bad);
-  flag.evidence = "Median gain " + number(c.readout.gain) + " (1 uniform, limit " +
-                  number(c.thresholds.dead_gain) + "); " + share(c.readout.dead) +
-                  " of rows pass less than " + number(kDeadGain);
+  if (no_gain)
+    flag.evidence = "Median gain " + number(c.readout.gain) + " (1 uniform, limit " +
+                    number(c.thresholds.dead_gain) + "); " + share(c.readout.dead) +
+                    " of rows pass less than " + number(kDeadGain);
+  if (is_measured) flag.evidence += (flag.evidence.empty() ? "" : ". ") + measured_transmission(c);
+  if (!no_gain) {
+    flag.cause =
+        "The softmax would pass more: what the loss sends is nearly the same for the keys that "
+        "hold "
+        "the weight and differs where there is none";
+    flag.remedy = by_design ? "If that is its job, leave it. Otherwise look" : "Look";
+    flag.remedy += " at the values and the gradient of the output; no scale changes that";
+    flags->push_back(flag);
+    return;
+  }
   const auto saturated = std::find_if(flags->begin(), flags->end(), [](const Flag& other) {
     return other.kind == VerdictKind::saturated;
   });

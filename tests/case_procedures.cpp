@@ -18,6 +18,7 @@
 #include <stdexcept>
 
 #include "case_processes.h"
+#include "support/gradient_run.h"
 #include "support/isa.h"
 #include "support/thread_executor.h"
 
@@ -424,9 +425,27 @@ Judgement run_mask_dtypes() {
   return checks.verdict();
 }
 
-// The kernels' gradients of one call by the names of `expect`. There is no backward kernel, so
-// nothing.
-std::optional<CaseGradients> solve_backward(const GradientProblem&) { return {}; }
+// The kernels' gradients of one call by the names of `expect`. A second run, with its bias
+// broadcast, hands out the gradient of every logit.
+CaseGradients solve_backward(const GradientProblem& g) {
+  const Shape& s = g.problem.shape;
+  GradientProblem dense = g;
+  dense.problem.bias = broadcast(g.problem.bias, s);
+  const GradientWish wish{.bias_extents = {}, .scale_per_head = g.problem.scale_per_head.given()};
+  const GradientOutputs o = run(g, wish),
+                        pairs =
+                            run(dense, {.bias_extents = {s.batch, s.q_heads, s.q_len, s.kv_len}});
+  for (const GradientOutputs* outputs : {&o, &pairs}) {
+    if (outputs->error) throw std::runtime_error(outputs->error.message());
+    for (const auto& [name, tensor] : outputs->tensors())
+      if (tensor->given() && !tensor->gaps_untouched())
+        throw std::runtime_error(std::string("wrote outside ") + name);
+  }
+  return {{"dq", o.dq.values()},         {"dk", o.dk.values()},
+          {"dv", o.dv.values()},         {"ds_dense", pairs.dbias.values()},
+          {"dbias", o.dbias.values()},   {"dsink", o.dsinks.values()},
+          {"dscale", o.dscale.values()}, {"dslopes", o.dslopes.values()}};
+}
 
 }  // namespace
 

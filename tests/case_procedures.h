@@ -20,8 +20,7 @@ Judgement run_procedure(const CaseFile& file, bool reference);
 // One call by either engine, without gradients; throws when attention() refuses it.
 CaseResult solve(const Problem& problem, bool reference);
 
-// A value case by either engine: outputs, and gradients where the case has them and the engine a
-// backward pass.
+// A value case by either engine: outputs, and gradients where the case has a `do`.
 CaseResult solve_case(const CaseFile& file, bool reference);
 
 }  // namespace poise::test

@@ -297,5 +297,32 @@ TEST(Health, evidence_quotes_the_numbers_beside_their_limits) {
             "Median gain 0.0791 (1 uniform, limit 0.1); 100 % of rows pass less than 0.1");
 }
 
+TEST(Health, a_head_whose_values_hide_the_gradient_says_so) {
+  Subject s;
+  set_transmission(s.head(), 0.02, 0.1);
+  const HeadHealth head = s.judged();
+  ASSERT_EQ(flags_of(head), "bad dead gradient");
+  EXPECT_EQ(
+      head.flags[0].evidence,
+      "Of the gradients sent to the weights 0.02 arrived at the logits, where 0.1 is expected "
+      "of independent ones: × 0.2 (limit × 0.25)");
+  EXPECT_TRUE(std::isnan(head.flags[0].factor));
+  EXPECT_EQ(head.flags[0].remedy,
+            "Look at the values and the gradient of the output; no scale changes that");
+  EXPECT_EQ(head.readout.transmission, 0.02);
+  EXPECT_EQ(head.readout.expected_transmission, 0.1);
+  EXPECT_EQ(head.readout.passed_dead, 0);
+}
+
+TEST(Health, measured_transmission_stands_beside_a_low_gain) {
+  Subject s;
+  set_gain(s.head(), 0.08);
+  set_transmission(s.head(), 0.001, 0.002);
+  EXPECT_EQ(s.judged().flags[0].evidence,
+            "Median gain 0.0791 (1 uniform, limit 0.1); 100 % of rows pass less than 0.1. Of the "
+            "gradients sent to the weights 0.001 arrived at the logits, where 0.002 is expected of "
+            "independent ones: × 0.5 (limit × 0.25)");
+}
+
 }  // namespace
 }  // namespace poise::test

@@ -161,6 +161,8 @@ void expect_same_statistics(const Problem& p, const Stats& stats, std::size_t h,
   expect_sum(got.sum_frobenius_squared, expected.sum_frobenius_squared, 1, slack, "frobenius^2");
   expect_sum(got.sum_expected_transmission, expected.sum_expected_transmission, 1, slack,
              "expected transmission");
+  expect_sum(got.sum_expected_transmission_squared, expected.sum_expected_transmission_squared, 1,
+             slack, "expected transmission squared");
   expect_sum(got.sum_temperature_variance, expected.sum_temperature_variance,
              slack.size * slack.size, slack, "temperature variance");
   expect_count(got.rows_above_99, expected.rows_above_99, slack, "rows_above_99");

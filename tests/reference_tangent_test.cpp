@@ -13,6 +13,7 @@
 
 #include "support/drawn_law.h"
 #include "support/gradient_problem.h"
+#include "support/moved.h"
 
 namespace poise::test {
 namespace {
@@ -24,28 +25,6 @@ constexpr DrawLimits kTiny{
     .max_rows = 8, .max_q_len = 5, .max_kv_len = 9, .max_dim = 4, .poison = false};
 constexpr DrawLimits kSmall{
     .max_rows = 24, .max_q_len = 9, .max_kv_len = 20, .max_dim = 7, .poison = false};
-
-// On a grid, so that x + step * direction has no rounding.
-double on_grid(double x, double grid) { return std::round(x / grid) * grid; }
-
-// A direction for each of query, key and value that bits of `which` name, all three when none does.
-struct Moved {
-  TensorBuffer query, key, value;
-
-  Moved(const Problem& p, int which, std::uint64_t seed) {
-    Rng rng(seed);
-    auto drawn = [&](const TensorBuffer& like, int bit) {
-      if (which % 8 != 0 && (which >> bit & 1) == 0) return TensorBuffer();
-      TensorBuffer direction = like.copied(kLayouts[rng.integer(0, std::size(kLayouts) - 1)]);
-      direction.fill([&] { return on_grid(rng.normal(), 0x1p-10); });
-      return direction;
-    };
-    query = drawn(p.query, 0);
-    key = drawn(p.key, 1);
-    value = drawn(p.value, 2);
-  }
-  Direction direction() const { return {query.view(), key.view(), value.view()}; }
-};
 
 TensorBuffer moved_by(const TensorBuffer& from, const TensorBuffer& direction, double step) {
   TensorBuffer to = from.copied(Layout::contiguous);

@@ -103,12 +103,37 @@ TEST(reference_transmission, only_rows_of_two_keys_and_finite_gradients_are_meas
   const ReferenceGradientHead head = head_of(g);
   ASSERT_EQ(head.rows.size(), 5u);
   EXPECT_EQ(head.measured_rows, 1);
+  EXPECT_EQ(head.nonfinite_rows, 2);
   ASSERT_TRUE(head.rows[2].measured);
   EXPECT_EQ(head.rows[2].keys, 2);
   const double difference = g.dout.at(6) - g.dout.at(8);
   EXPECT_NEAR(head.rows[2].sent_squares, difference * difference / 2, 1e-13);
   EXPECT_EQ(head.sent_squares, head.rows[2].sent_squares);
   EXPECT_EQ(head.arrived_squares, head.rows[2].arrived_squares);
+}
+
+TEST(reference_transmission, a_row_that_is_sent_one_number_is_silent) {
+  GradientProblem g = rows_of({0.5, -1, 2}, 3, 7);
+  for (std::int64_t n = 0; n < 6; ++n) g.dout.set(n, n < 3 ? 0 : 0.25);
+  const ReferenceGradientHead head = head_of(g);
+  EXPECT_EQ(head.silent_rows, 2);
+  EXPECT_EQ(head.measured_rows, 1);
+  EXPECT_TRUE(head.rows[2].measured);
+}
+
+// Weight on a stand-in is weight the other keys do not have: it stays in p and in sum p dP.
+TEST(reference_transmission, a_stand_in_keeps_its_weight) {
+  GradientProblem g = rows_of({0, 0, 0}, 1, 8);
+  g.problem.bias = TensorBuffer(DType::f64, {3});
+  for (std::int64_t j = 0; j < 3; ++j) g.problem.bias.set(j, j == 2 ? -1 : 0);
+  for (std::int64_t j = 0; j < 3; ++j) g.dout.set(j, j == 2 ? 4 : static_cast<double>(j));
+  const ReferenceGradientRow row = head_of(g, {.stand_in_bias = -1}).rows.at(0);
+  const double last = std::exp(-1.), whole = 2 + last, mean = (1 + 4 * last) / whole;
+  ASSERT_TRUE(row.measured);
+  EXPECT_EQ(row.keys, 2);
+  EXPECT_NEAR(row.sent_squares, 0.5, 1e-15);
+  EXPECT_NEAR(row.arrived_squares, (mean * mean + (1 - mean) * (1 - mean)) / (whole * whole),
+              1e-15);
 }
 
 TEST(reference_transmission, sampling_takes_the_rows_of_every_nth_vector) {

@@ -137,6 +137,21 @@ TEST(report_html, hostile_names_are_shown_and_not_obeyed) {
   EXPECT_FALSE(contains(page, std::string(100, 'x'))) << "a long name was not shortened";
 }
 
+TEST(report_html, measured_transmission_has_its_columns_and_its_words) {
+  HeadStats head = head_of_spread(1);
+  EXPECT_FALSE(contains(page_of({layer_of({head})}), "expected</th>"));
+  head.sum_expected_transmission_squared = 64 * 0.25;
+  EXPECT_FALSE(contains(page_of({layer_of({head})}), "expected</th>"));
+  head.gradient.measured_rows = 64;
+  head.gradient.sum_transmission_squared = 64 * 0.16;
+  const std::string page = page_of({layer_of({head})});
+  EXPECT_EQ(markup_problem(page), "");
+  EXPECT_TRUE(contains(page, "passes</th><th scope=\"col\">expected</th>"));
+  EXPECT_TRUE(contains(page, "<td>0.4</td><td>0.5</td>"));
+  EXPECT_TRUE(contains(page, "<dt>passes</dt>"));
+  EXPECT_TRUE(contains(page, "<dt>expected</dt>"));
+}
+
 TEST(report_html, every_cell_of_the_grid_leads_to_its_row_of_the_table) {
   const Report report = build_report(sample_input());
   const std::string page = to_html(report);

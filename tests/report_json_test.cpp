@@ -56,6 +56,31 @@ TEST(stats_json, statistics_survive_without_losing_a_bit) {
   EXPECT_EQ(after.request.level, StatsLevel::full);
 }
 
+TEST(stats_json, a_gradient_survives_and_is_missed_by_nobody_who_has_none) {
+  Stats before = awkward_stats();
+  EXPECT_EQ(to_json(before).find("gradient"), std::string::npos);
+  EXPECT_EQ(to_json(before).find("sum_expected_transmission_squared"), std::string::npos);
+  HeadStats& head = before.heads[0];
+  head.inputs = {};
+  head.sum_expected_transmission_squared = 1.0 / 7;
+  head.gradient.measured_rows = 9;
+  head.gradient.silent_rows = 2;
+  head.gradient.nonfinite_rows = 1;
+  head.gradient.sent_squares = 1e-300;
+  head.gradient.arrived_squares = 1.0 / 3;
+  head.gradient.sum_transmission_squared = 0.1;
+  head.gradient.row_transmission.add(0.25, 9);
+  head.gradient.row_gain.add(0.5, 9);
+  head.gradient.dead_rows = 4;
+  head.gradient.dq_squares = 0.7;
+  head.gradient.dk_squares = 0.8;
+  head.gradient.dv_squares = 0.9;
+  Stats after;
+  ASSERT_FALSE(from_json(to_json(before), after));
+  EXPECT_EQ(after.heads, before.heads);
+  EXPECT_FALSE(after.heads[1].gradient.measured());
+}
+
 TEST(stats_json, recorded_statistics_survive_too) {
   for (const LayerInput& layer : sample_input().layers) {
     Stats after;
@@ -125,6 +150,9 @@ TEST(stats_json, what_is_no_statistics_is_refused_in_one_sentence) {
       {with([](Json& j) { j["request"]["level"] = "most"; }), "request.level"},
       {with([](Json& j) { j["request"]["every"] = 0; }), "request.every"},
       {with([](Json& j) { j["has_mask"] = 1; }), "has_mask is not true or false"},
+      {with([](Json& j) { j["heads"][0]["gradient"] = 3; }), "heads[0].gradient is not an object"},
+      {with([](Json& j) { j["heads"][0]["gradient"] = Json::object(); }),
+       "heads[0].gradient.measured_rows is missing"},
   };
   for (const auto& c : cases) {
     Stats stats;
@@ -162,11 +190,44 @@ void collect_keys(const Json& json, std::set<std::string>& keys) {
 TEST(report_json, every_key_is_in_the_documented_schema) {
   const std::string page = test::read_file(POISE_SOURCE_DIR "/docs/report-json.md");
   std::set<std::string> keys;
-  collect_keys(Json::parse(to_json(build_report(sample_input()))), keys);
+  ReportInput input = sample_input();
+  input.layers[0].stats.heads[0].gradient.silent_rows = 1;
+  collect_keys(Json::parse(to_json(build_report(input))), keys);
   EXPECT_GT(keys.size(), 50u);
   for (const std::string& key : keys) {
     EXPECT_NE(page.find("`" + key + "`"), std::string::npos) << key;
   }
+}
+
+TEST(report_json, measured_transmission_stands_beside_the_expected_where_it_was_measured) {
+  HeadStats measured = test::head_of_spread(1, 64, 64),
+            unmeasured = test::head_of_spread(1, 64, 64);
+  measured.sum_expected_transmission_squared = unmeasured.sum_expected_transmission_squared =
+      64 * 0.0025;
+  measured.gradient.measured_rows = 64;
+  measured.gradient.silent_rows = 3;
+  measured.gradient.nonfinite_rows = 1;
+  measured.gradient.sum_transmission_squared = 64 * 0.0016;
+  measured.gradient.row_gain.add(2.5, 64);
+  measured.gradient.dead_rows = 16;
+  measured.gradient.dq_squares = 9;
+  measured.gradient.dk_squares = 16;
+  measured.gradient.dv_squares = 25;
+  ReportInput input;
+  input.layers = {test::layer_of({measured, unmeasured})};
+  const Json json = Json::parse(to_json(build_report(input)));
+  const Json& gradient = json["heads"][0]["gradient"];
+  EXPECT_EQ(gradient["measured_rows"], 64);
+  EXPECT_EQ(gradient["silent_rows"], 3);
+  EXPECT_EQ(gradient["nonfinite_rows"], 1);
+  EXPECT_EQ(gradient["transmission"], 0.04);
+  EXPECT_EQ(gradient["expected_transmission"], 0.05);
+  EXPECT_NEAR(gradient["gain"].get<double>(), 2.5, 0.05);
+  EXPECT_EQ(gradient["dead"], 0.25);
+  EXPECT_EQ(gradient["dq_norm"], 3);
+  EXPECT_EQ(gradient["dk_norm"], 4);
+  EXPECT_EQ(gradient["dv_norm"], 5);
+  EXPECT_FALSE(json["heads"][1].contains("gradient"));
 }
 
 TEST(report_json, the_same_report_gives_the_same_bytes) {

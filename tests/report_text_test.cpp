@@ -148,6 +148,36 @@ TEST(report_text, the_sample_names_its_heads_the_reason_and_the_factor) {
   EXPECT_TRUE(contains(why->numbers, "Var(q·k) is 7197 in L0 H3 where the textbook has 32"));
 }
 
+HeadStats with_transmission(HeadStats head, double measured, double expected) {
+  const auto rows = static_cast<double>(head.measured_rows);
+  head.gradient.measured_rows = head.measured_rows;
+  head.gradient.sum_transmission_squared = rows * measured * measured;
+  head.sum_expected_transmission_squared = rows * expected * expected;
+  return head;
+}
+
+TEST(report_text, measured_transmission_stands_beside_the_expected) {
+  TextStyle style;
+  style.width = 120;
+  const std::string page =
+      to_text(report_of({layer_of({with_transmission(head_of_spread(1), 0.021, 0.032)})}), style);
+  EXPECT_TRUE(contains(page, "passes  expected")) << page;
+  EXPECT_TRUE(contains(page, "0.021     0.032")) << page;
+  const std::string without = to_text(report_of({layer_of({head_of_spread(1)})}), style);
+  EXPECT_FALSE(contains(without, "expected")) << without;
+}
+
+TEST(report_text, a_head_that_passes_less_than_its_softmax_would_is_a_finding) {
+  const Report report = report_of(
+      {layer_of({head_of_spread(1), with_transmission(head_of_spread(1), 0.001, 0.032)})});
+  ASSERT_FALSE(report.findings.empty());
+  EXPECT_EQ(report.findings[0].claim, "L0 H1 passes almost no gradient.");
+  EXPECT_EQ(report.findings[0].numbers,
+            "Of the gradients sent to the weights 0.001 arrived at the scores, where 0.032 is "
+            "expected of independent ones.");
+  EXPECT_TRUE(contains(report.findings[0].remedy, "no scale changes that"));
+}
+
 TEST(report_text, layers_that_share_weights_get_advice_on_the_scale_only) {
   ReportInput input;
   input.layers = {layer_of(heads(1, 1)), layer_of(heads(0, 2))};

@@ -3,8 +3,7 @@
 // In: files in the schema of tests/cases/README.md (default: the project's own). Out: one line per
 // case and engine (the definition, then each instruction set) with the largest error over its
 // tolerance, then "N passed, N failed", counted in those lines. Exit 0 if none failed, 1 if one
-// did, 2 on bad usage. Gradients are compared on the engines that have a backward pass; the line of
-// another one says that they were not.
+// did, 2 on bad usage.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -25,24 +24,18 @@ struct Tally {
 void run_on_engine(const CaseFile& file, const std::string& engine, Tally& tally) {
   const bool reference = engine == "reference";
   Judgement verdict;
-  const char* note = "";
   try {
-    if (file.cls == "value") {
-      const CaseResult result = solve_case(file, reference);
-      verdict = judge_case(file, result);
-      if (expects_gradients(file) && !result.gradients) note = " (without gradients)";
-    } else {
-      verdict = run_procedure(file, reference);
-    }
+    verdict = file.cls == "value" ? judge_case(file, solve_case(file, reference))
+                                  : run_procedure(file, reference);
   } catch (const std::exception& e) {
     verdict.worst = std::numeric_limits<double>::infinity();
     verdict.where = e.what();
   }
   const bool passed = verdict.worst <= 1;
   ++(passed ? tally.passed : tally.failed);
-  std::printf("%s  %-9s  %-4s  %8.3g  %s%s\n", file.id.c_str(), engine.c_str(),
+  std::printf("%s  %-9s  %-4s  %8.3g  %s\n", file.id.c_str(), engine.c_str(),
               passed ? "ok" : "FAIL", verdict.worst,
-              passed ? file.title.c_str() : verdict.where.c_str(), note);
+              passed ? file.title.c_str() : verdict.where.c_str());
   std::fflush(stdout);
 }
 

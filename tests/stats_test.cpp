@@ -51,6 +51,15 @@ RowTally row_of(double a, double b, double c) {
   return t;
 }
 
+RowGradient gradient_row(double keys, double sent, double arrived, double dq = 0) {
+  RowGradient row{};
+  row.keys = keys;
+  row.sent_squares = sent;
+  row.arrived_squares = arrived;
+  row.dq_squares = dq;
+  return row;
+}
+
 Stats stats_of(std::uint64_t seed, int rows, double offset = 0) {
   Stats stats;
   stats.request.level = StatsLevel::full;
@@ -67,6 +76,10 @@ Stats stats_of(std::uint64_t seed, int rows, double offset = 0) {
       RowTally row = row_of(score(), score(), score());
       row.row = i;
       fold_rows(&row, 1, 0, facts, &head);
+    }
+    for (int i = 0; i < rows; ++i) {
+      const RowGradient row = gradient_row(3, 1 + rng.uniform(), rng.uniform(), rng.uniform());
+      fold_gradients(&row, 1, 1, 1, &head.gradient);
     }
     const std::vector<std::int64_t> histogram(kHistogramBins + 2, rows);
     fold_histogram(histogram.data(), &head);
@@ -133,6 +146,44 @@ TEST(Stats, maxima_merge_by_maximum_and_counts_by_sum) {
   EXPECT_EQ(both.histogram.counts[7], 30);
   EXPECT_EQ(both.argmax_column.at(0), one.argmax_column.at(0) + two.argmax_column.at(0));
   EXPECT_EQ(both.tracked[0].rows_without, 30);
+  EXPECT_EQ(both.sum_expected_transmission_squared,
+            one.sum_expected_transmission_squared + two.sum_expected_transmission_squared);
+  EXPECT_EQ(both.gradient.measured_rows, 30);
+  EXPECT_EQ(both.gradient.sent_squares, one.gradient.sent_squares + two.gradient.sent_squares);
+  EXPECT_EQ(both.gradient.row_gain.count(), 30);
+  EXPECT_EQ(both.gradient.dq_squares, one.gradient.dq_squares + two.gradient.dq_squares);
+}
+
+// Rows by hand: all three measured rows of three keys, sent 4 in all, 1 of it arrives.
+TEST(Stats, transmission_is_a_root_of_sums_and_a_root_mean_square_over_rows) {
+  const RowGradient rows[] = {
+      gradient_row(3, 1, 0.25, 9),   gradient_row(3, 2, 0.75 - 0x1p-10, 16),
+      gradient_row(3, 1, 0x1p-10),   gradient_row(5, 0, 0),  // nothing is sent
+      gradient_row(1, 0, 0),                                 // a single key
+      gradient_row(0, 0, 0),                                 // none
+      gradient_row(4, kInfinity, 0), gradient_row(1, std::numeric_limits<double>::quiet_NaN(), 0),
+  };
+  HeadStats head;
+  EXPECT_FALSE(head.gradient.measured());
+  EXPECT_TRUE(std::isnan(head.gradient.transmission()));
+  EXPECT_TRUE(std::isnan(head.gradient.rms_transmission()));
+  EXPECT_TRUE(std::isnan(head.expected_transmission()));
+  fold_gradients(rows, std::size(rows), 1, 1, &head.gradient);
+  const GradientStats& g = head.gradient;
+  EXPECT_TRUE(g.measured());
+  EXPECT_EQ(g.measured_rows, 3);
+  EXPECT_EQ(g.silent_rows, 1);
+  EXPECT_EQ(g.nonfinite_rows, 2);
+  EXPECT_EQ(g.dead_rows, 1);  // 3 / 32
+  EXPECT_EQ(g.transmission(), 0.5);
+  EXPECT_EQ(g.rms_transmission(), std::sqrt((0.25 + 0.375 - 0x1p-11 + 0x1p-10) / 3));
+  EXPECT_EQ(g.dq_norm(), 5);
+
+  GradientStats sampled;
+  fold_gradients(rows, 4, 1, 2, &sampled);
+  EXPECT_EQ(sampled.measured_rows, 2);  // rows 0 and 2
+  EXPECT_EQ(sampled.sent_squares, 2);
+  EXPECT_EQ(sampled.dq_norm(), 5);  // norms are of every row
 }
 
 TEST(PlaceCounts, count_like_a_map) {

@@ -199,6 +199,19 @@ const Border kBorders[] = {
 
     {"dead_below", "bad dead gradient", [](Subject& s) { set_gain(s.head(), 0.097); }},
     {"dead_above", "", [](Subject& s) { set_gain(s.head(), 0.103); }},
+    {"transmission_below_a_quarter", "bad dead gradient",
+     [](Subject& s) { set_transmission(s.head(), 0.0249, 0.1); }},
+    {"transmission_above_a_quarter", "",
+     [](Subject& s) { set_transmission(s.head(), 0.0251, 0.1); }},
+    {"transmission_without_an_expectation", "",
+     [](Subject& s) { set_transmission(s.head(), 0.0001, 0); }},
+    {"expectation_without_transmission", "",
+     [](Subject& s) { s.head().sum_expected_transmission_squared = kRows; }},
+    {"low_transmission_by_design_is_a_warning", "warn dead gradient, information peaked by design",
+     [](Subject& s) {
+       set_transmission(s.head(), 0.0249, 0.1);
+       set_offset_share(s.head(), 98, -1);
+     }},
 };
 INSTANTIATE_TEST_SUITE_P(Each, Rule, testing::ValuesIn(kBorders),
                          [](const auto& test) { return std::string(test.param.name); });

@@ -1,7 +1,8 @@
 // Who runs the tasks of a call: oneTBB by default, the calling thread, or the host's own pool.
 //
-// A task may run on any thread, in any order, at any time until run() returns; tasks never wait for
-// one another, so a pool of one thread is enough. No bit of any result depends on the executor.
+// A task may run on any thread, in any order, at any time until run() returns. A task waits for
+// nothing but work that another task has begun and is at, so a pool of one thread is enough. No bit
+// of any result depends on the executor.
 #pragma once
 
 #include <cstdint>

@@ -53,6 +53,7 @@ struct Thresholds {
   double sink_weight = 0.3;              // mean weight of a tracked key
   double diffuse_kl = 0.05;              // nats
   double dead_gain = kDeadGain;          // median gain
+  double dead_transmission = 0.25;       // measured over expected transmission
   double target_x = 0.7;                 // sigma* = target_x sqrt(2 ln n); 1 at initialisation
 };
 struct ThresholdInfo {
@@ -118,10 +119,15 @@ struct Readout {
   double trace = 0;                 // median tr J
   double gain = 0;                  // median (full)
   double dead = 0;                  // share of rows with gain < .1 (full)
-  double effective_keys = 0;        // median 1 / sum p^2
-  double near_tie = 0;              // share of rows
-  int sink_key = -1;                // tracked key of largest mean weight (full), -1 = none measured
-  double sink_weight = 0;           // its mean weight
+  // Of the gradients that backward() measured; root mean squares over rows, compare those two.
+  double transmission = 0;           // |dS| / |dP - mean dP| as measured
+  double expected_transmission = 0;  // the same for independent dP, from forward's Jacobians (full)
+  double passed_gain = 0;            // median of n times the measured transmission
+  double passed_dead = 0;            // share of rows in which that is < .1
+  double effective_keys = 0;         // median 1 / sum p^2
+  double near_tie = 0;               // share of rows
+  int sink_key = -1;       // tracked key of largest mean weight (full), -1 = none measured
+  double sink_weight = 0;  // its mean weight
   double argmax_column_share = 0, argmax_offset_share = 0;  // most frequent place of the arg-max
   std::int64_t argmax_column = 0, argmax_offset = 0;        // and where it is (full)
 };

@@ -7,10 +7,12 @@
 #include <poise/cpu.h>
 #include <poise/error.h>
 #include <poise/executor.h>
+#include <poise/gradient.h>
 #include <poise/health.h>
 #include <poise/limits.h>
 #include <poise/plan.h>
 #include <poise/report.h>
 #include <poise/stats.h>
+#include <poise/tangent.h>
 #include <poise/tensor.h>
 #include <poise/theory.h>

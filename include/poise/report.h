@@ -82,7 +82,10 @@ struct ReportHead {
   std::string name;         // "L0 H3": the layer's label and the head, escaped by the faces
   double scale = 0;         // the scale the head ran with
   std::int64_t rows = 0, measured_rows = 0, empty_rows = 0, nonfinite_rows = 0, near_tie_rows = 0;
-  double lse_min = 0, lse_max = 0;                    // nats; infinite when no row was measured
+  double lse_min = 0, lse_max = 0;  // nats; infinite when no row was measured
+  // Of backward(); what it measured is in health.readout. Norms are 0 where not asked for.
+  std::int64_t gradient_rows = 0, silent_rows = 0, nonfinite_gradient_rows = 0;
+  double dq_norm = 0, dk_norm = 0, dv_norm = 0;
   std::array<double, kTrackedKeys> tracked_weight{};  // mean weight of keys 0 ... 3; NaN = unknown
   // Nearness to trouble of each grid metric, 0 ... 1 (about 0.5 where a rule begins to bite); NaN =
   // not measured. What the grid tints; the verdict stays with the marks.
@@ -115,6 +118,7 @@ struct Report {
   bool has_moments = false;  // some head knows all three predictions of its spread
   bool has_histogram = false;  // some head has a histogram
   bool has_gain = false;       // some head has a gradient gain
+  bool has_gradient = false;   // some head has a measured transmission
 };
 
 // Judges every layer and composes the report. Never fails: without layers, heads or rows the

@@ -4,8 +4,10 @@
 // Notation for one row: s = logit of a visible key, n = visible keys, m = max s, t = s - m <= 0,
 // p = softmax(s) over the keys (a sink takes no part), Z = sum of exp(t), J = diag(p) - p p^T the
 // softmax Jacobian. "scores" are scale * dots, before softcap, ALiBi and bias.
-// Rows with n < 2 enter counts, maxima, lse and histogram only. Stats merge exactly: over calls,
-// threads, ranks, steps; the bits of one call's Stats do not depend on its thread count.
+// Of the gradient, dP = dout value^T is what a row's weights are sent and dS = J dP what of it
+// arrives at the logits. Rows with n < 2 enter counts, maxima, lse and histogram only. Stats merge
+// exactly: over calls, threads, ranks, steps; the bits of one call's Stats do not depend on its
+// thread count.
 #pragma once
 
 #include <poise/error.h>
@@ -187,6 +189,48 @@ struct InputMoments {
   bool operator==(const InputMoments&) const = default;
 };
 
+// What backward() measures of one head beside the gradients: how much of what is sent to the
+// weights arrives at the logits. J 1 = 0, so the mean of dP never counts. The softmax is that over
+// the keys: neither a sink nor dlse takes part, stand-ins for -inf (StatsRequest) are left out of
+// n, sent and arrived. Rows are sampled as in forward; the norms are of every row. Measured at any
+// level but off; the default is "nothing measured".
+struct GradientStats {
+  // Query rows with n >= 2. The three do not overlap.
+  std::int64_t measured_rows = 0;
+  std::int64_t silent_rows = 0;  // dP is the same for every key, mostly 0: nothing to pass on
+  std::int64_t nonfinite_rows =
+      0;  // NaN or infinity among logits or dP, or |dP| beyond 1e19 |dout|
+          // (f64 1e150); any n. Left out of everything below but norms
+
+  // Over measured rows, in units of the loss squared.
+  double sent_squares = 0;     // sum of |dP - mean dP|^2
+  double arrived_squares = 0;  // sum of |dS|^2
+
+  // Of a row, transmission = |dS| / |dP - mean dP| and gain = n transmission: 1/n and 1 for a
+  // uniform row, whatever dP is.
+  double sum_transmission_squared = 0;
+  Sketch row_transmission, row_gain;
+  std::int64_t dead_rows = 0;  // gain < kDeadGain
+
+  // Sums of squares over every row of the gradients of the loss; 0 where backward was not asked for
+  // the tensor. dk and dv are those of the key head that this head reads, so the heads of a group
+  // hold the same number: sum over one head of each group for a total.
+  double dq_squares = 0, dk_squares = 0, dv_squares = 0;
+
+  bool measured() const { return measured_rows + silent_rows + nonfinite_rows > 0; }
+  // Root of arrived over sent: rows count by what they were sent. NaN when nothing was sent.
+  double transmission() const;
+  // Root mean square of the rows' transmission, every measured row counting alike; NaN without one.
+  // Its expectation over independent dP is HeadStats::expected_transmission().
+  double rms_transmission() const;
+  double dq_norm() const;  // |dq|, Euclidean, over batch, rows and head_dim
+  double dk_norm() const;
+  double dv_norm() const;
+
+  void merge(const GradientStats& other);
+  bool operator==(const GradientStats&) const = default;
+};
+
 struct HeadStats {
   double scale = 0;  // the scale this head ran with
 
@@ -223,8 +267,11 @@ struct HeadStats {
   double sum_trace = 0;           // tr J = 1 - sum p^2
   double sum_frobenius = 0;       // |J|_F (full)
   double sum_frobenius_squared = 0;
-  double sum_expected_transmission =
-      0;                                // |J|_F / sqrt(n - 1): rms of |J dp|/|dp - mean| for iid dp
+  // Over independent dP, E |J dP|^2 / |dP - mean dP|^2 = |J|_F^2 / (n - 1) exactly; the mean of the
+  // ratio itself is lower than the root, so compare root mean squares. Files written before the
+  // second sum existed hold 0 there: unknown.
+  double sum_expected_transmission = 0;          // |J|_F / sqrt(n - 1) (full)
+  double sum_expected_transmission_squared = 0;  // |J|_F^2 / (n - 1) (full)
   double sum_temperature_variance = 0;  // dH/d ln beta = -this; Var_p(s) (full). With softcap,
                                         // ALiBi or bias the variance of the logits, an upper model
   std::int64_t rows_above_99 = 0;       // top-1 > kOneHot
@@ -240,12 +287,18 @@ struct HeadStats {
   PlaceCounts argmax_offset;                       // key - (query + diagonal) -> rows (full)
 
   InputMoments inputs;
+  GradientStats gradient;  // written by backward()
+
+  // sqrt(mean of |J|_F^2 / (n - 1)) over measured rows: what GradientStats::rms_transmission() is
+  // for independent dP. NaN when unknown: below level full, or without measured rows.
+  double expected_transmission() const;
 
   void merge(const HeadStats& other);  // Stats::merge checks first that the two belong together
   bool operator==(const HeadStats&) const = default;
 };
 
-// The statistics of one call, or of many merged. heads has Hq entries.
+// The statistics of one call, or of many merged. heads has Hq entries: forward's, and in each
+// HeadStats::gradient what the backward call of the same inputs added.
 struct Stats {
   StatsRequest request;  // the caller's wish; everything below is written by the call
 

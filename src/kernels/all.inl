@@ -17,6 +17,12 @@
 #include "kernels/block.inl"
 #include "kernels/forward.inl"
 #include "kernels/materialise.inl"
+#include "kernels/logits.inl"
+#include "kernels/rows.inl"
+#include "kernels/pairs.inl"
+#include "kernels/backward.inl"
+#include "kernels/tangent.inl"
+#include "kernels/second.inl"
 #include "kernels/stream.inl"
 #include "kernels/table.inl"
 // clang-format on

@@ -354,7 +354,7 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
                    view.vectors, view.key_end, space.alpha, tile.part_empty, tile.part_out);
     tile.part_empty = false;
   } else {
-    value_block_isolated<S>(scores, values_here.data, values_here.stride, task.value_dim,
+    value_block_isolated<S>(scores, scores, values_here.data, values_here.stride, task.value_dim,
                             view.begin, view.vectors, view.key_end, space.alpha, tile.part_empty,
                             tile.part_out);
     tile.part_empty = false;

@@ -28,6 +28,11 @@ struct Plane {
   int64_t head_stride;
 };
 // One value per query row.
+struct ConstColumn {
+  const void* data;
+  int64_t stride;
+  int64_t head_stride;
+};
 struct Column {
   void* data;  // null = not wanted
   int64_t stride;
@@ -135,6 +140,78 @@ struct MaterialiseTask {
   int64_t kv_total;  // columns to write; keys at and after kv_len get 0, 0, -inf, 0
 };
 
+// What backward sums up over the keys of one query row, and its share of what is summed over rows.
+// Fields that are not wanted hold 0. The first three are of rows whose i / lanes is a multiple of
+// ForwardTask::every: p is the softmax over keys, sums leave out stand-ins for -inf.
+struct RowGradient {
+  double keys;             // n: visible keys less stand-ins
+  double sent_squares;     // sum of (dP - mean dP)^2
+  double arrived_squares;  // sum of (p (dP - sum p dP))^2
+  double dq_squares;       // |dq|^2
+  double dsink;            // p_sink (dlse - sum dout out)
+  double dscale;           // sum of d scores * dots
+  double dslope;           // -sum of d logits * |i + diagonal - j|
+};
+
+// The backward problem of one tile of queries of one head against one block of keys. Calls come in
+// this order: open_block, then for ascending tiles open_tile (with the head's first block), step
+// and close_tile (with its last block), then close_block. A tile lives from its first block to its
+// last, sums of a block from the group's first head to its last.
+struct BackwardTask {
+  // One head; rows [row_begin, row_end) are the tile. Outputs and workspace are unused, of the
+  // tally only `every` and stand_in_bias are read.
+  ForwardTask problem;
+  ConstPlane dout, out;                // [rows, value_dim]
+  ConstColumn row_max, row_sum, dlse;  // dlse: data null = none
+  ConstColumn lse;                     // in place of row_max and row_sum, where their data is null
+  Plane dq, dk, dv;                    // data null = not wanted
+  int64_t key, keys;                   // the block: a multiple of kBlockKeys, at most that many
+  bool first_head, last_head;          // of the group
+  bool want_statistics, want_scale, want_slope;
+  // For second derivatives: the direction (data null = stands still) and the tangents along it.
+  ConstPlane dquery, dkey, dvalue, out_tangent;
+  ConstColumn lse_tangent;
+  void* block;          // block_bytes(): one per thread, aligned to 64
+  void* tile;           // tile_bytes()
+  void* sums;           // sums_bytes(), of the block
+  RowGradient* rows;    // of the tile; null = not wanted. Written by close_tile
+  void* bias_sums;      // [kBlockKeys][tile_rows]: bias_step adds d logits to it
+  double* key_squares;  // |dk|^2 and |dv|^2 of the block; null = not wanted. From close_block
+};
+
+// Backward of one dtype. No bit of any gradient depends on which tiles share a call.
+struct BackwardKernel {
+  int tile_rows;  // queries of a tile; tiles begin at multiples of it
+  int64_t (*block_bytes)(int64_t head_dim, int64_t value_dim);
+  int64_t (*tile_bytes)(int64_t head_dim, int64_t value_dim);
+  int64_t (*sums_bytes)(int64_t head_dim, int64_t value_dim);
+  void (*open_block)(BackwardTask& task);
+  void (*open_tile)(BackwardTask& task);
+  void (*step)(BackwardTask& task);
+  void (*close_tile)(BackwardTask& task);
+  void (*close_block)(BackwardTask& task);
+  // In place of step, for the gradient of a bias alone: adds d logits of the pair to bias_sums.
+  void (*bias_step)(BackwardTask& task);
+};
+
+// Forward mode for rows of one head, at most task_rows: how out and lse move along a direction in
+// which query, key and value move. f32 and f64 in their own kernels.
+struct TangentTask {
+  ForwardTask problem;  // one head; outputs, tally and workspace are unused
+  ConstPlane out;
+  ConstColumn row_max, row_sum, lse;  // as in BackwardTask
+  ConstPlane dquery, dkey, dvalue;    // the direction; data null = stands still
+  Plane dout;                         // [rows, value_dim]
+  Column dlse;                        // data null = not wanted
+  void* workspace;                    // aligned to 64
+};
+
+struct TangentKernel {
+  int task_rows;
+  int64_t (*workspace_bytes)(int64_t head_dim, int64_t value_dim);
+  void (*run)(TangentTask& task);
+};
+
 // Joins softmax states of `rows` rows: whole = merge(whole, part), both contiguous per row.
 struct MergeTask {
   Column whole_max, whole_sum, part_max, part_sum;
@@ -166,6 +243,9 @@ struct KernelSet {
   int lanes;             // numbers per vector
   ForwardKernel wide;    // queries along the lanes: many rows, limited by arithmetic
   ForwardKernel narrow;  // keys along the lanes: few rows, limited by the reading of keys
+  BackwardKernel backward;
+  TangentKernel tangent;
+  BackwardKernel second;  // gradients of what backward gives, along a direction
   void (*materialise)(const MaterialiseTask& task);  // with the workspace of `wide`
   void (*merge)(const MergeTask& task);
   void (*finish)(const FinishTask& task);

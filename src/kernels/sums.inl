@@ -8,6 +8,24 @@ inline void fill(typename S::T* to, int64_t count, typename S::T x) {
   for (int64_t i = 0; i < count; i += S::kLanes) S::store(to + i, S::set(x));
 }
 
+// The inverse of the power of two at or below a size >= 0, so that numbers of that size times it
+// lie near 1 and their squares cannot vanish; 1 for 0 and for what is not finite.
+template <class T>
+POISE_INLINE T inverse_size(T size) {
+  constexpr T kLeast = sizeof(T) == 4 ? T(0x1p-100) : T(0x1p-900);
+  constexpr T kMost = 1 / kLeast;
+  if (!(size > 0 && size < Limits<T>::kInfinity)) return T(1);
+  if (size <= kLeast) return kMost;
+  if (size >= kMost) return kLeast;
+  const double wide = static_cast<double>(size);
+  uint64_t bits;
+  memcpy(&bits, &wide, sizeof bits);
+  bits &= uint64_t{0x7ff} << 52;
+  double power;
+  memcpy(&power, &bits, sizeof power);
+  return static_cast<T>(1 / power);
+}
+
 // The sum of squares of all queries along the lanes: no single one is larger.
 template <class S>
 inline typename S::T query_squares(const typename S::T* query, int64_t head_dim) {

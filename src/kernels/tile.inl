@@ -229,20 +229,22 @@ inline void value_block(const typename S::T* weights, const typename S::T* value
 }
 
 // value_block for a block that holds NaN or infinity: 0 * NaN would leak a key into rows that do
-// not see it, so a weight with its sign bit set (block.inl marks unseen keys so) skips the fma. On
-// finite data the bits are those of value_block.
+// not see it, so a pair whose mark has its sign bit set (block.inl marks unseen keys so) skips the
+// fma. On finite data the bits are those of value_block. Forward's weights are their own marks.
 template <class S>
-inline void value_block_isolated(const typename S::T* weights, const typename S::T* value,
-                                 int64_t value_stride, int64_t value_dim, int64_t begin,
-                                 int vectors, const int64_t* key_end, const typename S::T* alpha,
-                                 bool empty, typename S::T* out) {
+inline void value_block_isolated(const typename S::T* weights, const typename S::T* marks,
+                                 const typename S::T* value, int64_t value_stride,
+                                 int64_t value_dim, int64_t begin, int vectors,
+                                 const int64_t* key_end, const typename S::T* alpha, bool empty,
+                                 typename S::T* out) {
   for (int64_t c = 0; c < value_dim; ++c) {
     for (int v = 0; v < vectors; ++v) {
       typename S::Vec acc = S::zero();
       for (int64_t j = begin; j < key_end[v]; ++j) {
         const typename S::Vec p = S::load(weights + j * kQueries<S> + v * S::kLanes);
         const typename S::Vec x = S::set(value[j * value_stride + c]);
-        acc = S::select(S::negative(p), acc, S::fma(x, p, acc));
+        const typename S::Vec mark = S::load(marks + j * kQueries<S> + v * S::kLanes);
+        acc = S::select(S::negative(mark), acc, S::fma(x, p, acc));
       }
       typename S::T* o = out + c * kQueries<S> + v * S::kLanes;
       const typename S::Vec before = empty ? S::zero() : S::load(o);

@@ -78,6 +78,18 @@ const std::vector<Column>& all_columns() {
        {saturated}},
       {"tr J", "", true, [](const ReportHead& h) { return number(read(h).trace); }, {saturated}},
       {"gain", "", true, [](const ReportHead& h) { return number(read(h).gain); }, {dead_gradient}},
+      {"passes",
+       "",
+       true,
+       [](const ReportHead& h) { return number(read(h).transmission); },
+       {dead_gradient}},
+      {"expected",
+       "",
+       true,
+       [](const ReportHead& h) {
+         return number(h.gradient_rows > 0 ? read(h).expected_transmission : std::nan(""));
+       },
+       {}},
       {"dead",
        "%",
        false,

@@ -164,10 +164,35 @@ Finding saturated(const Report& report, const FlagGroup& group) {
   return f;
 }
 
+// What of the gradient arrived in those heads that backward measured; empty without any.
+std::string transmission_clause(const Report& report, const std::vector<int>& group) {
+  const auto measured = [](const ReportHead& h) { return h.health.readout.transmission; };
+  const auto expected = [](const ReportHead& h) { return h.health.readout.expected_transmission; };
+  std::vector<int> heads;
+  for (const int i : group) {
+    const bool both = !std::isnan(measured(at(report, i))) && !std::isnan(expected(at(report, i)));
+    if (both) heads.push_back(i);
+  }
+  if (heads.empty()) return "";
+  return "Of the gradients sent to the weights " + values(report, heads, measured, number) +
+         " arrived at the scores, where " + values(report, heads, expected, number) +
+         " is expected of independent ones.";
+}
+
 Finding dead_gradient(const Report& report, const FlagGroup& group) {
   Finding f;
   f.claim =
       names(report, group.heads) + agree(count(group), " passes", " pass") + " almost no gradient.";
+  f.section = "heads";
+  const std::string transmission = transmission_clause(report, group.heads);
+  const bool gain_to_blame = std::all_of(group.heads.begin(), group.heads.end(), [&](int i) {
+    return at(report, i).health.readout.gain < report.input.thresholds.dead_gain;
+  });
+  if (!gain_to_blame) {
+    f.numbers = transmission;
+    f.remedy = flag_remedy(report, group);
+    return f;
+  }
   f.numbers = "Median gain " +
               values(
                   report, group.heads, [](const ReportHead& h) { return h.health.readout.gain; },
@@ -178,6 +203,7 @@ Finding dead_gradient(const Report& report, const FlagGroup& group) {
                   report, group.heads, [](const ReportHead& h) { return h.health.readout.dead; },
                   percent_sign) +
               " of rows are dead.";
+  if (!transmission.empty()) f.numbers += " " + transmission;
   const bool also_saturated = std::all_of(group.heads.begin(), group.heads.end(), [&](int i) {
     return find_flag(at(report, i), VerdictKind::saturated) != nullptr;
   });
@@ -188,7 +214,6 @@ Finding dead_gradient(const Report& report, const FlagGroup& group) {
   } else {
     f.remedy = scale_remedy(report, group);
   }
-  f.section = "heads";
   return f;
 }
 

@@ -7,6 +7,7 @@
 #include "report/words.h"
 
 #include <cmath>
+#include <vector>
 
 namespace poise::report {
 
@@ -70,7 +71,7 @@ std::string glossary_html(const Report& report) {
                                : "; typically " + fixed(report.typical_keys, 0) + " here";
   const std::string target =
       std::isnan(report.target_sigma) ? "" : ", typically " + number(report.target_sigma) + " here";
-  const Fact entries[] = {
+  std::vector<Fact> entries = {
       {"σ", "standard deviation of the scaled scores within a row, median over rows"},
       {"x", "σ over √(2 ln n); at 1 a row of n random scores freezes onto its largest"},
       {"n", "visible keys of a row" + keys},
@@ -88,6 +89,16 @@ std::string glossary_html(const Report& report) {
        "most frequent place of the largest weight, as an offset from the query or a key"},
       {"factor", "multiply the scale by this to reach the target σ" + target},
   };
+  if (report.has_gradient) {
+    entries.push_back({"passes",
+                       "‖dS‖/‖dP − mean‖ as backward measured it, root mean square over "
+                       "rows: what arrives at the scores of what is sent to the weights"});
+    entries.push_back({"expected",
+                       "‖J‖/√(n−1), root mean square over rows: the same for "
+                       "independent gradients; below " +
+                           number(report.input.thresholds.dead_transmission) +
+                           " of it the values hide what the softmax would pass"});
+  }
   std::string out = "<dl class=\"glossary\">";
   for (const Fact& entry : entries) {
     out += "<div><dt>" + html_escape(entry.label) + "</dt> <dd>" + html_escape(entry.value) +

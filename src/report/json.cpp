@@ -111,6 +111,21 @@ Json readout(const Readout& r) {
           {"argmax_offset_share", json_number(r.argmax_offset_share)}};
 }
 
+// What backward measured beside what forward expects; only heads that have it get the member.
+Json gradient(const ReportHead& h) {
+  const Readout& r = h.health.readout;
+  return {{"measured_rows", h.gradient_rows},
+          {"silent_rows", h.silent_rows},
+          {"nonfinite_rows", h.nonfinite_gradient_rows},
+          {"transmission", json_number(r.transmission)},
+          {"expected_transmission", json_number(r.expected_transmission)},
+          {"gain", json_number(r.passed_gain)},
+          {"dead", json_number(r.passed_dead)},
+          {"dq_norm", json_number(h.dq_norm)},
+          {"dk_norm", json_number(h.dk_norm)},
+          {"dv_norm", json_number(h.dv_norm)}};
+}
+
 Json variance(const Expectation& e) {
   return {{"measured", json_number(e.measured)},
           {"iid", json_number(e.iid)},
@@ -151,24 +166,27 @@ Json head(const Report& report, const ReportHead& h) {
   }
   Json weights = Json::array();
   for (const double weight : h.tracked_weight) weights.push_back(json_number(weight));
-  return {{"name", h.name},
-          {"layer", report.input.layers[static_cast<std::size_t>(h.layer)].label},
-          {"head", h.head},
-          {"verdict", name(h.health.verdict)},
-          {"severity", name(h.health.severity)},
-          {"flags", std::move(flags)},
-          {"scale", json_number(h.scale)},
-          {"rows", h.rows},
-          {"measured_rows", h.measured_rows},
-          {"empty_rows", h.empty_rows},
-          {"nonfinite_rows", h.nonfinite_rows},
-          {"near_tie_rows", h.near_tie_rows},
-          {"lse_min", json_number(h.lse_min)},
-          {"lse_max", json_number(h.lse_max)},
-          {"readout", readout(h.health.readout)},
-          {"variance", variance(h.health.expectation)},
-          {"tracked_weight", std::move(weights)},
-          {"histogram", histogram(h.histogram)}};
+  Json json = {{"name", h.name},
+               {"layer", report.input.layers[static_cast<std::size_t>(h.layer)].label},
+               {"head", h.head},
+               {"verdict", name(h.health.verdict)},
+               {"severity", name(h.health.severity)},
+               {"flags", std::move(flags)},
+               {"scale", json_number(h.scale)},
+               {"rows", h.rows},
+               {"measured_rows", h.measured_rows},
+               {"empty_rows", h.empty_rows},
+               {"nonfinite_rows", h.nonfinite_rows},
+               {"near_tie_rows", h.near_tie_rows},
+               {"lse_min", json_number(h.lse_min)},
+               {"lse_max", json_number(h.lse_max)},
+               {"readout", readout(h.health.readout)},
+               {"variance", variance(h.health.expectation)},
+               {"tracked_weight", std::move(weights)},
+               {"histogram", histogram(h.histogram)}};
+  if (h.gradient_rows + h.silent_rows + h.nonfinite_gradient_rows > 0)
+    json["gradient"] = gradient(h);
+  return json;
 }
 
 }  // namespace

@@ -92,6 +92,12 @@ ReportHead head_of(const ReportInput& facts, const LayerInput& layer, int positi
   head.near_tie_rows = stats.near_tie_rows;
   head.lse_min = stats.lse_min;
   head.lse_max = stats.lse_max;
+  head.gradient_rows = stats.gradient.measured_rows;
+  head.silent_rows = stats.gradient.silent_rows;
+  head.nonfinite_gradient_rows = stats.gradient.nonfinite_rows;
+  head.dq_norm = stats.gradient.dq_norm();
+  head.dk_norm = stats.gradient.dk_norm();
+  head.dv_norm = stats.gradient.dv_norm();
   const bool tracked = layer.stats.request.level == StatsLevel::full && stats.measured_rows > 0;
   for (std::size_t key = 0; key < head.tracked_weight.size(); ++key) {
     head.tracked_weight[key] =
@@ -151,6 +157,7 @@ void summarise(Report& report) {
     report.has_moments |= head.health.expectation.moments_known;
     report.has_histogram |= !head.histogram.counts.empty();
     report.has_gain |= !std::isnan(head.health.readout.gain);
+    report.has_gradient |= head.gradient_rows > 0;
   }
   report.target_sigma = median_over_heads(
       report.heads, [](const ReportHead& head) { return head.health.readout.target_sigma; });

@@ -91,6 +91,22 @@ void for_each_field(Fields& f, T& x) requires std::same_as<std::remove_const_t<T
 }
 
 template <class Fields, class T>
+void for_each_field(Fields& f, T& x) requires std::same_as<std::remove_const_t<T>, GradientStats> {
+  f("measured_rows", x.measured_rows);
+  f("silent_rows", x.silent_rows);
+  f("nonfinite_rows", x.nonfinite_rows);
+  f("sent_squares", x.sent_squares);
+  f("arrived_squares", x.arrived_squares);
+  f("sum_transmission_squared", x.sum_transmission_squared);
+  f("row_transmission", x.row_transmission);
+  f("row_gain", x.row_gain);
+  f("dead_rows", x.dead_rows);
+  f("dq_squares", x.dq_squares);
+  f("dk_squares", x.dk_squares);
+  f("dv_squares", x.dv_squares);
+}
+
+template <class Fields, class T>
 void for_each_field(Fields& f, T& x) requires std::same_as<std::remove_const_t<T>, HeadStats> {
   f("scale", x.scale);
   f("rows", x.rows);
@@ -120,6 +136,7 @@ void for_each_field(Fields& f, T& x) requires std::same_as<std::remove_const_t<T
   f("sum_frobenius", x.sum_frobenius);
   f("sum_frobenius_squared", x.sum_frobenius_squared);
   f("sum_expected_transmission", x.sum_expected_transmission);
+  f.optional("sum_expected_transmission_squared", x.sum_expected_transmission_squared);
   f("sum_temperature_variance", x.sum_temperature_variance);
   f("rows_above_99", x.rows_above_99);
   f("near_tie_rows", x.near_tie_rows);
@@ -136,6 +153,7 @@ void for_each_field(Fields& f, T& x) requires std::same_as<std::remove_const_t<T
   f("argmax_column", x.argmax_column);
   f("argmax_offset", x.argmax_offset);
   f("inputs", x.inputs);
+  f.optional("gradient", x.gradient);
 }
 
 template <class Fields, class T>
@@ -156,6 +174,11 @@ class Writer {
   template <class T>
   void operator()(const char* name, const T& field) {
     json_[name] = write(field);
+  }
+  // A member of which nothing was measured is left out.
+  template <class T>
+  void optional(const char* name, const T& field) {
+    if (!(field == T{})) (*this)(name, field);
   }
   template <class T>
   static Json object(const T& value) {
@@ -217,6 +240,12 @@ class Reader {
       return;
     }
     read(*member, where, field);
+  }
+
+  // A member that may be missing; the field then keeps its default.
+  template <class T>
+  void optional(const char* name, T& field) {
+    if (json_.find(name) != json_.end()) (*this)(name, field);
   }
 
  private:
@@ -355,7 +384,8 @@ std::string out_of_range(const Stats& stats) {
     }
     for (const std::int64_t rows :
          {head.rows, head.empty_rows, head.single_rows, head.nonfinite_rows, head.measured_rows,
-          head.rows_above_99, head.near_tie_rows, head.dead_rows}) {
+          head.rows_above_99, head.near_tie_rows, head.dead_rows, head.gradient.measured_rows,
+          head.gradient.silent_rows, head.gradient.nonfinite_rows, head.gradient.dead_rows}) {
       if (negative(rows)) return where + "rows: a count of rows is negative";
     }
   }

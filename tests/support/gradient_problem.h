@@ -27,11 +27,13 @@ GradientProblem gradient_problem(Problem problem, std::uint64_t seed, bool with_
 // Draw::way decides whether dlse is given; layouts are those of the draw.
 GradientProblem gradient_problem_of(const Draw& draw);
 
+// `out`: see reference_backward().
 template <class T>
-ReferenceGradients<T> reference_gradients_of(const GradientProblem& g) {
+ReferenceGradients<T> reference_gradients_of(const GradientProblem& g,
+                                             const ConstTensor& out = {}) {
   const Problem& p = g.problem;
   return reference_backward<T>(p.query.view(), p.key.view(), p.value.view(), p.call_options(),
-                               g.dout.view(), g.dlse.view());
+                               g.dout.view(), g.dlse.view(), out);
 }
 
 // Every gradient with its name and shape, in the order they depend on one another.

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <poise/attention.h>
+#include <poise/gradient.h>
 
 #include <algorithm>
 #include <array>
@@ -191,7 +192,96 @@ void compare(const Means& means, const Cell& cell) {
   }
 }
 
+// Scores of a row are scale |q| z with z normal: one component of the keys holds z, the query looks
+// along it, and the other head_dim - 1 components are drawn as their mean: orthogonal from key to
+// key, each of length sqrt(head_dim - 1). |dq|^2 is then the square of column gradq, exactly.
+struct GradientRows {
+  std::int64_t rows, keys;
+  std::vector<double> q, k, v, out, dout, dq, lse;
+
+  GradientRows(std::int64_t head_dim, std::int64_t n, std::int64_t count, Rng& rng)
+      : rows(count),
+        keys(n),
+        q(index(count * n * (n + 1))),
+        k(index(count * n * (n + 1))),
+        v(index(n * n)),
+        out(index(count * n * n)),
+        dout(index(n * n)),
+        dq(q.size()),
+        lse(index(count * n)) {
+    const double others = std::sqrt(static_cast<double>(head_dim - 1));
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const double length = std::sqrt(chi_squared(rng, head_dim));
+      for (std::int64_t j = 0; j < n; ++j) {
+        const std::int64_t at = (row * n + j) * (n + 1);
+        q[index(at)] = length;
+        k[index(at)] = rng.normal();
+        k[index(at + 1 + j)] = others;
+      }
+    }
+    for (std::int64_t j = 0; j < n; ++j) v[index(j * n + j)] = dout[index(j * n + j)] = 1;
+  }
+
+  static std::size_t index(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+  Stats run(double scale) {
+    const std::int64_t n = keys, dim = n + 1;
+    const auto seen = [](const std::vector<double>& x, const auto& extents) {
+      return view(x.data(), extents);
+    };
+    const std::initializer_list<std::int64_t> wide = {1, rows, n, dim};
+    const ConstTensor query = seen(q, wide), key = seen(k, wide);
+    // One identity for every head.
+    const ConstTensor value = view(v.data(), {1, rows, n, n}, {0, 0, n, 1});
+    const ConstTensor sent = view(dout.data(), {1, rows, n, n}, {0, 0, n, 1});
+    const Tensor result = view(out.data(), {1, rows, n, n});
+    const Tensor row_lse = view(lse.data(), {1, rows, n});
+    Stats stats;
+    stats.request.level = StatsLevel::full;
+    Options options;
+    options.scale = scale;
+    Extras extras;
+    extras.stats = &stats;
+    extras.lse = &row_lse;
+    Error error = attention(query, key, value, result, options, extras);
+    Forward forward;
+    forward.out = result;
+    forward.lse = row_lse;
+    Gradients gradients;
+    gradients.dq = view(dq.data(), wide);
+    if (!error)
+      error = backward(query, key, value, forward, {sent, {}}, gradients, options, &stats);
+    EXPECT_FALSE(error) << error.message();
+    return stats;
+  }
+};
+
 }  // namespace
+
+Stats oracle_row_stats(std::int64_t head_dim, std::int64_t keys, double scale, std::int64_t rows,
+                       std::uint64_t seed) {
+  Rng rng(seed);
+  return GradientRows(head_dim, keys, rows, rng).run(scale);
+}
+
+void expect_oracle_gradient(std::int64_t head_dim, std::int64_t keys, std::int64_t rows) {
+  const std::map<std::string, Cell> cells = cells_of(head_dim, keys);
+  ASSERT_EQ(cells.size(), 3U) << kTable;
+  Rng rng(static_cast<std::uint64_t>(head_dim * 10'000 + keys + 1));
+  std::map<std::string, Means> means;
+  const std::int64_t at_once = std::max<std::int64_t>(4096 / keys / keys * 16, 4);
+  for (std::int64_t done = 0; done < rows; done += at_once) {
+    GradientRows drawn(head_dim, keys, at_once, rng);
+    for (const auto& [scale_name, cell] : cells)
+      for (const HeadStats& head : drawn.run(cell.at("scale")).heads)
+        means[scale_name]["gradq"].add(head.gradient.dq_norm());
+  }
+  for (const auto& [scale_name, cell] : cells) {
+    SCOPED_TRACE("d " + std::to_string(head_dim) + ", n " + std::to_string(keys) + ", scale " +
+                 scale_name);
+    compare(means[scale_name], cell);
+  }
+}
 
 void expect_oracle(std::int64_t head_dim, std::int64_t keys, std::int64_t normals_per_row) {
   const std::map<std::string, Cell> cells = cells_of(head_dim, keys);

@@ -4,6 +4,8 @@
 // standard errors of the difference and what float32 rounds.
 #pragma once
 
+#include <poise/stats.h>
+
 #include <cstdint>
 
 namespace poise::test {
@@ -13,5 +15,15 @@ namespace poise::test {
 // this pays for, at least 1 and at most head_dim; with fewer, q keeps the length of a vector of
 // head_dim components, which leaves the law of the scores as it is.
 void expect_oracle(std::int64_t head_dim, std::int64_t keys, std::int64_t normals_per_row);
+
+// The gradient that reaches q, column gradq: from |dq| as backward measures it. Draws `rows` rows,
+// each a head of its own whose dout are all the unit vectors in turn, so that the sum of |dq|^2 is
+// the mean over independent gradients and not one draw of it. Cost: 10 keys^3 flops a row.
+void expect_oracle_gradient(std::int64_t head_dim, std::int64_t keys, std::int64_t rows);
+
+// Heads of rows of that law, in float64: forward and backward measured, one head per row, and in
+// each head `keys` queries that see the same scores and are sent the unit vectors. Level full.
+Stats oracle_row_stats(std::int64_t head_dim, std::int64_t keys, double scale, std::int64_t rows,
+                       std::uint64_t seed);
 
 }  // namespace poise::test

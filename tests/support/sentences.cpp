@@ -1,12 +1,18 @@
-// Reading refusals out of source text, by counting brackets and commas: no parser of C++.
+// Reading sentences of refusal out of C++ source and finding them in messages.
 //
-// In: source text, messages. Out: see sentences.h.
+// In: source files, messages. Out: GoogleTest failures that name the sentence nobody produced.
 #include "support/sentences.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <fstream>
+#include <sstream>
 
 namespace poise::test {
+namespace {
 
+// Whether `message` is "[call] argument: " and the sentence with something in place of each {}.
 bool says(const std::string& message, const std::string& sentence) {
   std::size_t at = message.find("] ");
   at = message.find(": ", at) + 2;
@@ -27,6 +33,8 @@ bool says(const std::string& message, const std::string& sentence) {
   }
 }
 
+// The sentences of all calls refuse(ErrorCode::x, argument, "sentence", ...) in C++ source; an
+// empty one where the third argument is not one string literal.
 std::vector<std::string> sentences_of(const std::string& code) {
   const std::string start = "refuse(ErrorCode::";
   std::vector<std::string> sentences;
@@ -45,6 +53,22 @@ std::vector<std::string> sentences_of(const std::string& code) {
     sentences.push_back(one_literal ? sentence : "");
   }
   return sentences;
+}
+
+}  // namespace
+
+void expect_every_sentence(const std::string& file, const std::vector<std::string>& messages) {
+  std::ifstream source(POISE_SOURCE_DIR "/src/" + file);
+  std::stringstream code;
+  code << source.rdbuf();
+  const std::vector<std::string> sentences = sentences_of(code.str());
+  EXPECT_GE(sentences.size(), 2U) << file;
+  for (const std::string& sentence : sentences) {
+    EXPECT_NE(sentence, "") << file << " has a refusal this test cannot read";
+    const bool covered = std::any_of(messages.begin(), messages.end(),
+                                     [&](const std::string& m) { return says(m, sentence); });
+    EXPECT_TRUE(covered) << file << ": no case for \"" << sentence << '"';
+  }
 }
 
 }  // namespace poise::test

@@ -1,7 +1,6 @@
-// What the sources of the rules can say: every sentence of refusal, read from C++ text.
+// Whether every sentence of refusal in a file of rules has been produced by a test.
 //
-// In: source text, messages. Out: sentences with {} where something is put in, and whether a
-// message is one of them. Nothing here knows which rules there are.
+// In: the name of a source file, the messages that tests expect. Out: GoogleTest failures.
 #pragma once
 
 #include <string>
@@ -9,11 +8,7 @@
 
 namespace poise::test {
 
-// Whether `message` is "[call] argument: " and the sentence with something in place of each {}.
-bool says(const std::string& message, const std::string& sentence);
-
-// The sentences of all calls refuse(ErrorCode::x, argument, "sentence", ...) in C++ source; an
-// empty one where the third argument is not one string literal.
-std::vector<std::string> sentences_of(const std::string& code);
+// `file`: under src. A refusal whose sentence is not one string literal fails, too.
+void expect_every_sentence(const std::string& file, const std::vector<std::string>& messages);
 
 }  // namespace poise::test

@@ -26,6 +26,15 @@ inline void set_gain(HeadStats& head, double gain) {
   head.dead_rows = gain < kDeadGain ? kRows : 0;
 }
 
+// Root mean squares over the rows: measured by backward, and expected of independent dP.
+inline void set_transmission(HeadStats& head, double measured, double expected) {
+  head.gradient.measured_rows = kRows;
+  head.gradient.sum_transmission_squared = kRows * measured * measured;
+  head.gradient.row_transmission = sketch_of(measured);
+  head.gradient.row_gain = sketch_of(kKeys * measured);
+  head.sum_expected_transmission_squared = kRows * expected * expected;
+}
+
 inline void set_offset_share(HeadStats& head, int rows, std::int64_t offset) {
   head.argmax_offset = {{offset, rows}, {offset + 7, kRows - rows}};
 }

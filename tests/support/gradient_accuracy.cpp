@@ -1,0 +1,98 @@
+// Errors of gradients, pooled per gradient and compared with those of the plain computation.
+//
+// In: sizes. Out: GoogleTest failures. The truth is the definition in a wider type.
+#include "support/gradient_accuracy.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "support/gradient_run.h"
+#include "support/isa.h"
+
+namespace poise::test {
+namespace {
+
+constexpr int kSeeds = 16;
+constexpr const char* kNames[] = {"dq", "dk", "dv", "dbias", "dsinks", "dscale", "dslopes"};
+using GradientErrors = std::array<Errors, std::size(kNames)>;
+
+GradientProblem accuracy_problem(DType dtype, std::int64_t kv_len, double spread, int seed,
+                                 bool options) {
+  // Head dim 64: the default scale is exact, so it adds no error of its own.
+  const std::int64_t rows = std::min<std::int64_t>(kv_len, 64);
+  Problem p = make_problem({1, 2, 1, rows, kv_len, 64, 64}, dtype,
+                           static_cast<std::uint64_t>(900 + seed), spread);
+  Rng rng(static_cast<std::uint64_t>(seed));
+  p.bias = TensorBuffer(p.number_dtype(), Extents{kv_len});
+  p.bias.fill([] { return 0.0; });
+  if (options) {
+    add_random_bias(p, rng, p.number_dtype(), {kv_len}, 0);
+    p.options.causal = Causal::bottom_right();
+    p.options.softcap = 20;
+    add_alibi(p);
+    p.sinks = TensorBuffer(p.number_dtype(), Extents{2});
+    p.sinks.fill([&] { return 2 * rng.normal(); });
+  }
+  return gradient_problem(p, static_cast<std::uint64_t>(seed), options, false);
+}
+
+// The gradients in the order of kNames, as the call writes them.
+template <class T>
+std::array<std::vector<T>, std::size(kNames)> arranged(const ReferenceGradients<T>& g) {
+  return {g.dquery, g.dkey, g.dvalue, g.dbias, g.dsinks, g.dscale, g.dslopes};
+}
+
+DType dtype_of(const Problem& p, std::size_t gradient) {
+  return gradient < 3 ? p.dtype : p.number_dtype();
+}
+
+template <class Truth>
+void add(const std::array<std::vector<Truth>, std::size(kNames)>& truth, std::size_t gradient,
+         const std::vector<double>& got, GradientErrors& errors) {
+  for (std::size_t n = 0; n < got.size(); ++n)
+    errors[gradient].add(static_cast<double>(static_cast<Truth>(got[n]) - truth[gradient][n]));
+}
+
+template <class Plain, class Truth>
+void check_spread(DType dtype, std::int64_t kv_len, double spread, bool options) {
+  const std::vector<std::string> isas = available_isas();
+  std::vector<GradientErrors> errors(isas.size());
+  GradientErrors plain_errors;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    const GradientProblem g = accuracy_problem(dtype, kv_len, spread, seed, options);
+    const auto truth = arranged(reference_gradients_of<Truth>(g));
+    const ForwardState state(g.problem);
+    const auto plain = arranged(reference_gradients_of<Plain>(g, state.out.view()));
+    for (std::size_t k = 0; k < std::size(kNames); ++k)
+      add(truth, k, rounded(plain[k], dtype_of(g.problem, k)), plain_errors);
+    for (std::size_t n = 0; n < isas.size(); ++n) {
+      const IsaScope scope(isas[n]);
+      const GradientOutputs o = run(g, {.scale_per_head = true});
+      ASSERT_FALSE(o.error) << o.error.message();
+      const auto tensors = o.tensors();
+      for (std::size_t k = 0; k < std::size(kNames); ++k)
+        if (tensors[k].second->given()) add(truth, k, tensors[k].second->values(), errors[n]);
+    }
+  }
+  for (std::size_t n = 0; n < isas.size(); ++n)
+    for (std::size_t k = 0; k < std::size(kNames); ++k) {
+      expect_within(errors[n][k], plain_errors[k], dtype,
+                    std::string(kNames[k]) + ", " + isas[n] + ' ' + name(dtype) +
+                        " Lk=" + std::to_string(kv_len) + " spread=" + std::to_string(spread) +
+                        (options ? " with options" : ""));
+    }
+}
+
+}  // namespace
+
+void check_gradient_accuracy(DType dtype, std::int64_t kv_len, const std::vector<double>& spreads,
+                             bool options) {
+  for (double spread : spreads)
+    if (dtype == DType::f64)
+      check_spread<double, long double>(dtype, kv_len, spread, options);
+    else
+      check_spread<float, double>(dtype, kv_len, spread, options);
+}
+
+}  // namespace poise::test
