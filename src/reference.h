@@ -39,10 +39,9 @@ struct ReferenceResult {
   std::int64_t row_index(std::int64_t b, std::int64_t h, std::int64_t i) const {
     return (b * q_heads + h) * q_len + i;
   }
+  T kept(std::size_t at) const { return dropout.empty() ? T(1) : dropout[at]; }
   // The weight that multiplies a value, and that Extras::weights shows.
-  T weight_after_dropout(std::size_t at) const {
-    return dropout.empty() ? weights[at] : weights[at] * dropout[at];
-  }
+  T weight_after_dropout(std::size_t at) const { return weights[at] * kept(at); }
 };
 
 // query [B, Hq, Lq, D], key [B, Hkv, Lk, D], value [B, Hkv, Lk, Dv]; any dtype, any strides.
