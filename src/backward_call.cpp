@@ -141,6 +141,7 @@ void run_row(const Call& call, const Row& row, const UnitSpace& space, std::int3
       wait_for(*(progress + (row.head - 2) * plan.blocks + blocks - 1), tiles + 1);
   }
   if (row.block < blocks) {
+    task.tiles = tiles;
     choose_block(task, row.block, &task);
     want_outputs(call, b, head, row, &task);
     char* head_tiles =

@@ -368,12 +368,50 @@ __attribute__((noinline)) void run_close_tile(BackwardTask& task) {
 
 // ---- their pairs -------------------------------------------------------------------------------
 
+// Memory asked for while the two kinds of dots are formed.
+struct GradientAhead {
+  Ahead rows, keys;
+};
+
+// With the head's first block: the rows of the next tile, which is opened next. With its last: the
+// rows of dq. With the last tiles: a share each of the next block's keys and values and of dk and
+// dv.
+template <class S>
+inline GradientAhead look_ahead(const BackwardTask& task, const BlockView<S>& view) {
+  constexpr int64_t Q = kQueries<S>, kTilesAtMost = 8;
+  const ForwardTask& problem = task.problem;
+  const int64_t size = element_bytes(problem.element);
+  const int64_t steps = (view.end - view.begin + S::kTileRows - 1) / S::kTileRows;
+  GradientAhead ahead{};
+  if (task.key == 0) {
+    ahead.rows.queries =
+        rows_ahead(problem.query, size, problem.row_end, Q, problem.head_dim, steps);
+    ahead.rows.keys = rows_ahead(task.dout, size, problem.row_end, Q, problem.value_dim, steps);
+    ahead.rows.values = rows_ahead(task.out, size, problem.row_end, Q, problem.value_dim, steps);
+  }
+  if (task.key + kBlockKeys >= problem.kv_len)
+    ahead.rows.out = rows_ahead(task.dq, size, problem.row_begin,
+                                problem.row_end - problem.row_begin, problem.head_dim, steps);
+  const int64_t shares = task.tiles < kTilesAtMost ? task.tiles : kTilesAtMost;
+  const int64_t share = problem.row_begin / Q - (task.tiles - shares);
+  if (share < 0) return ahead;
+  const int64_t first = kBlockKeys * share / shares;
+  const int64_t rows = kBlockKeys * (share + 1) / shares - first;
+  const int64_t next = task.key + kBlockKeys + first, here = task.key + first;
+  ahead.keys.keys = rows_ahead(problem.key, size, next, rows, problem.head_dim, steps);
+  ahead.keys.values = rows_ahead(problem.value, size, next, rows, problem.value_dim, steps);
+  if (!task.last_head) return ahead;
+  ahead.keys.queries = rows_ahead(task.dv, size, here, rows, problem.value_dim, steps);
+  ahead.keys.out = rows_ahead(task.dk, size, here, rows, problem.head_dim, steps);
+  return ahead;
+}
+
 // P and dD of the tile against the block, where the view has keys. Returns whether pairs are
 // marked.
 template <class S>
 inline Unseen fill_pairs(const BackwardTask& task, const ForwardTask& problem,
                          const GradientTile<S>& tile, const GradientBlock<S>& block,
-                         const BlockView<S>& view) {
+                         const BlockView<S>& view, GradientAhead* ahead) {
   using T = typename S::T;
   constexpr int W = S::kLanes;
   const KnownRows<S>&key = block.head->key, &value = block.head->value;
@@ -381,20 +419,21 @@ inline Unseen fill_pairs(const BackwardTask& task, const ForwardTask& problem,
   const bool changed = changes_scores(problem);
   const bool finite =
       key.finite && value.finite && tile.head->query.finite && tile.head->dout.finite;
-  const bool masked = view.partial || has_extra || !finite ||
-                      may_overflow<T>(largest_scale(problem), tile.head->query_square, key.square);
-  const Unseen kind = !finite ? Unseen::marked : masked ? Unseen::masked : Unseen::none;
+  const Unseen kind = unseen_in<S>(problem, view, finite, tile.head->query_square, key.square);
   const int64_t row = task.problem.row_begin;  // `problem` may be the copy without a mask
   const Measure measure = measure_of<S>(task);
 
   // Of a bias, d logits are wanted: neither capped nor scaled.
   const bool bias = task.bias_sums != nullptr;
   const T* scale = task.want_scale ? block.ones : block.scale;
-  dots_block<S>(view, tile.query, key, problem.head_dim, scale, block.weights);
-  dots_block<S>(view, tile.dout, value, problem.value_dim, block.ones, block.dots_gradient);
+  dots_block<S>(view, tile.query, key, problem.head_dim, scale, block.weights, &ahead->rows);
+  dots_block<S>(view, tile.dout, value, problem.value_dim, block.ones, block.dots_gradient,
+                &ahead->keys);
   if (has_extra)
     load_extra<S>(problem, row, view.rows, task.key, view.begin, view.end, block.extra);
 
+  clear_outside<S>(view, kind == Unseen::marked ? T(-0.0) : T(0), block.weights);
+  clear_outside<S>(view, 0, block.dots_gradient);
   for (int v = 0; v < view.vectors; ++v) {
     const int64_t lane = v * W, begin = view.key_begin[v], end = view.key_end[v];
     T* s = block.weights + lane;
@@ -426,14 +465,9 @@ inline Unseen fill_pairs(const BackwardTask& task, const ForwardTask& problem,
       cap_scores<S>(static_cast<T>(problem.softcap), begin, end, s);
       job.factor = bias ? nullptr : block.factor + lane;
     }
-    if (masked || changed)
+    if (kind != Unseen::none || changed)
       finish_logits<S>(problem, view, v, row, task.key, has_extra ? block.extra : nullptr,
                        block.weights, S::zero(), nullptr);
-    const T unseen = kind == Unseen::marked ? T(-0.0) : T(0);
-    clear_keys<S>(view.begin, begin, unseen, s);
-    clear_keys<S>(end, view.end, unseen, s);
-    clear_keys<S>(view.begin, begin, 0, d);
-    clear_keys<S>(end, view.end, 0, d);
     const bool general = task.want_scale || task.want_slope || job.factor != nullptr;
     if (problem.dropout.on)  // dP of the weights before it
       drop_weights<S>(problem.dropout, 1, row + lane, task.key, begin, end, d);
@@ -487,7 +521,8 @@ __attribute__((noinline)) void run_step(BackwardTask& task) {
                        task.problem.row_end - task.problem.row_begin, task.key, task.keys, &problem,
                        &view))
     return;
-  const Unseen unseen = fill_pairs<S>(task, *problem, tile, block, view);
+  GradientAhead ahead = look_ahead<S>(task, view);
+  const Unseen unseen = fill_pairs<S>(task, *problem, tile, block, view, &ahead);
   spread_pairs<S>(task, tile, block, view, unseen);
 }
 
@@ -504,7 +539,8 @@ __attribute__((noinline)) void run_bias_step(BackwardTask& task) {
                        task.problem.row_end - task.problem.row_begin, task.key, task.keys, &problem,
                        &view))
     return;
-  fill_pairs<S>(task, *problem, tile, block, view);
+  GradientAhead nothing{};
+  fill_pairs<S>(task, *problem, tile, block, view, &nothing);
   auto* sums = static_cast<typename S::T*>(task.bias_sums);
   for (int v = 0; v < view.vectors; ++v) {
     const typename S::Mask rows = S::rows_mask(view.rows - v * W);

@@ -165,6 +165,7 @@ struct BackwardTask {
   ConstColumn row_max, row_sum, dlse;  // dlse: data null = none
   ConstColumn lse;                     // in place of row_max and row_sum, where their data is null
   Plane dq, dk, dv;                    // data null = not wanted
+  int64_t tiles;                       // of the head
   int64_t key, keys;                   // the block: a multiple of kBlockKeys, at most that many
   bool first_head, last_head;          // of the group
   bool want_statistics, want_scale, want_slope;

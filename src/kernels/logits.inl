@@ -63,15 +63,22 @@ inline KnownRows<S> known_rows(const ConstPlane& source, Element element, int64_
   return known;
 }
 
-// Every pair of the view: `to`[key][query] = scale * lanes . rows.
+// Every pair of the view: `to`[key][query] = scale * lanes . rows. Meanwhile memory is asked for.
+template <class S>
+inline void dots_block(const BlockView<S>& view, const typename S::T* lanes,
+                       const KnownRows<S>& rows, int64_t columns, const typename S::T* scale,
+                       typename S::T* to, Ahead* ahead) {
+  typename S::Vec unused[S::kTileVectors];
+  score_block<S, false>(lanes, rows.rows.data, rows.rows.stride, columns, scale, view.begin,
+                        view.end, view.vectors, view.key_begin, view.key_end, to, unused, ahead);
+}
+
 template <class S>
 inline void dots_block(const BlockView<S>& view, const typename S::T* lanes,
                        const KnownRows<S>& rows, int64_t columns, const typename S::T* scale,
                        typename S::T* to) {
-  typename S::Vec unused[S::kTileVectors];
   Ahead nothing{};
-  score_block<S, false>(lanes, rows.rows.data, rows.rows.stride, columns, scale, view.begin,
-                        view.end, view.vectors, view.key_begin, view.key_end, to, unused, &nothing);
+  dots_block<S>(view, lanes, rows, columns, scale, to, &nothing);
 }
 
 // sums += W rows for the view's keys, or = with `empty`; W is a tile of weights, `marks` the one
@@ -149,6 +156,15 @@ inline void cap_slopes(typename S::T softcap, int64_t begin, int64_t end,
 template <class S>
 inline void clear_keys(int64_t begin, int64_t end, typename S::T x, typename S::T* to) {
   for (int64_t j = begin; j < end; ++j) S::store(to + j * kQueries<S>, S::set(x));
+}
+
+// Weights outside each vector's own keys: 0, marked where marks are read.
+template <class S>
+inline void clear_outside(const BlockView<S>& view, typename S::T x, typename S::T* tile) {
+  for (int v = 0; v < view.vectors; ++v) {
+    clear_keys<S>(view.begin, view.key_begin[v], x, tile + v * S::kLanes);
+    clear_keys<S>(view.key_end[v], view.end, x, tile + v * S::kLanes);
+  }
 }
 
 // cap' and, where wanted, cap''; scores become capped scores. Keys [begin, end) of one vector.

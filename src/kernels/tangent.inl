@@ -87,15 +87,6 @@ inline void move_dots(const BlockView<S>& view, int64_t head_dim, const typename
   dots(query, key.moved, other);
 }
 
-// Weights outside each vector's own keys: 0, marked where marks are read.
-template <class S>
-inline void clear_outside(const BlockView<S>& view, typename S::T x, typename S::T* tile) {
-  for (int v = 0; v < view.vectors; ++v) {
-    clear_keys<S>(view.begin, view.key_begin[v], x, tile + v * S::kLanes);
-    clear_keys<S>(view.key_end[v], view.end, x, tile + v * S::kLanes);
-  }
-}
-
 template <class S>
 struct TangentTile {
   using T = typename S::T;
