@@ -34,13 +34,14 @@ void* __wrap_aligned_alloc(std::size_t alignment, std::size_t size) {
 }
 }
 
-// std::vector and std::string allocate inside libstdc++, which --wrap does not reach.
-void* operator new(std::size_t size) {
+// std::vector and std::string allocate inside libstdc++, which --wrap does not reach. Not inlined:
+// g++ takes free() at a delete-expression for a mismatch with its new.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   if (void* at = std::malloc(size == 0 ? 1 : size)) return at;
   throw std::bad_alloc();
 }
-void operator delete(void* at) noexcept { std::free(at); }
-void operator delete(void* at, std::size_t) noexcept { std::free(at); }
+[[gnu::noinline]] void operator delete(void* at) noexcept { std::free(at); }
+[[gnu::noinline]] void operator delete(void* at, std::size_t) noexcept { std::free(at); }
 
 namespace poise::test {
 namespace {
