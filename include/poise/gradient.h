@@ -66,7 +66,8 @@ struct Gradients {
 //   its batches in order). A chunk of the queries gives the bits
 //   of its rows of dq; dk and dv are sums over queries, which chunks would cut elsewhere.
 // Accuracy: rms error at most 1.1 times that of the plain materialised computation in the same
-//   dtype (f16, bf16: 1.5 times).
+//   dtype that starts from the same out (f16, bf16: 1.5 times). An out of 16 bits puts its rounding
+//   into d logits: docs/semantics.md, "Accuracy".
 // Source: Dao et al. 2022 (2205.14135), algorithm 4; Dao 2023 (2307.08691).
 Error backward(const ConstTensor& query, const ConstTensor& key, const ConstTensor& value,
                const Forward& forward, const OutGradient& gradient, const Gradients& gradients,

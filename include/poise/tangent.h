@@ -3,8 +3,8 @@
 // jvp() is forward mode: how out and lse move when query, key and value do. double_backward() is
 // reverse mode over backward(): the gradients of a loss made of dq, dk and dv, as gradient
 // penalties and influence functions need them. Both work in f32 and f64, with masks, bias, causal,
-// window, lengths, grouped heads, softcap, ALiBi, sinks and scales per head; bias, sinks, scales
-// and slopes stand still. docs/semantics.md, "Derivatives along a direction", is the contract.
+// window, lengths, grouped heads, softcap, ALiBi, sinks, dropout and scales per head; bias, sinks,
+// scales and slopes stand still. docs/semantics.md, "Backward", is the contract.
 #pragma once
 
 #include <poise/attention.h>
