@@ -13,9 +13,8 @@ namespace {
 constexpr bool kPlain = false, kWithOptions = true;
 
 TEST(gradient_accuracy, f32_errors_are_those_of_the_plain_computation_at_most) {
-  check_gradient_accuracy(DType::f32, 131, kSpreads, kPlain);
-  check_gradient_accuracy(DType::f32, 577, {1}, kPlain);
-  check_gradient_accuracy(DType::f32, 131, {0.05, 1, 10}, kWithOptions);
+  check_gradient_accuracy(DType::f32, 131, {0.05, 1, 10, 30}, kPlain);
+  check_gradient_accuracy(DType::f32, 131, {1}, kWithOptions);
 }
 
 TEST(gradient_accuracy, f64_errors_are_those_of_the_plain_computation_at_most) {

@@ -63,6 +63,13 @@ TEST(gradient_slow, errors_are_those_of_the_plain_computation_at_most_at_every_l
       for (bool options : {false, true}) check_gradient_accuracy(dtype, kv_len, kSpreads, options);
 }
 
+TEST(gradient_slow, an_out_of_16_bits_costs_what_the_contract_says) {
+  for (DType dtype : {DType::f16, DType::bf16}) {
+    check_cost_of_a_rounded_out(dtype, 577, 1, 1.3);
+    check_cost_of_a_rounded_out(dtype, 577, 30, 5);
+  }
+}
+
 // Peak bytes beside inputs and gradients of one call on two threads: f32, B = 1, D = Dv = 64.
 double peak_bytes(std::int64_t q_heads, std::int64_t kv_heads, std::int64_t len) {
   GradientProblem g;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <stdexcept>
 
 #include "support/gradient_run.h"
 #include "support/isa.h"
@@ -54,45 +55,64 @@ void add(const std::array<std::vector<Truth>, std::size(kNames)>& truth, std::si
     errors[gradient].add(static_cast<double>(static_cast<Truth>(got[n]) - truth[gradient][n]));
 }
 
+// Of every instruction set, in the order of available_isas(), and of the plain computation.
+struct Pooled {
+  std::vector<GradientErrors> isas = std::vector<GradientErrors>(available_isas().size());
+  GradientErrors plain;
+};
+
+// from_out: the plain computation starts from the out that forward has handed out.
 template <class Plain, class Truth>
-void check_spread(DType dtype, std::int64_t kv_len, double spread, bool options) {
+Pooled pool(DType dtype, std::int64_t kv_len, double spread, bool options, bool from_out) {
   const std::vector<std::string> isas = available_isas();
-  std::vector<GradientErrors> errors(isas.size());
-  GradientErrors plain_errors;
+  Pooled errors;
   for (int seed = 0; seed < kSeeds; ++seed) {
     const GradientProblem g = accuracy_problem(dtype, kv_len, spread, seed, options);
     const auto truth = arranged(reference_gradients_of<Truth>(g));
-    const ForwardState state(g.problem);
-    const auto plain = arranged(reference_gradients_of<Plain>(g, state.out.view()));
+    const TensorBuffer out = ForwardState(g.problem).out;
+    const auto plain =
+        arranged(reference_gradients_of<Plain>(g, from_out ? out.view() : ConstTensor()));
     for (std::size_t k = 0; k < std::size(kNames); ++k)
-      add(truth, k, rounded(plain[k], dtype_of(g.problem, k)), plain_errors);
+      add(truth, k, rounded(plain[k], dtype_of(g.problem, k)), errors.plain);
     for (std::size_t n = 0; n < isas.size(); ++n) {
       const IsaScope scope(isas[n]);
-      const GradientOutputs o = run(g, {.scale_per_head = true});
-      ASSERT_FALSE(o.error) << o.error.message();
+      const GradientOutputs o = run(g, {.bias_extents = {}, .scale_per_head = true});
+      if (o.error) throw std::runtime_error(o.error.message());
       const auto tensors = o.tensors();
       for (std::size_t k = 0; k < std::size(kNames); ++k)
-        if (tensors[k].second->given()) add(truth, k, tensors[k].second->values(), errors[n]);
+        if (tensors[k].second->given()) add(truth, k, tensors[k].second->values(), errors.isas[n]);
     }
   }
-  for (std::size_t n = 0; n < isas.size(); ++n)
-    for (std::size_t k = 0; k < std::size(kNames); ++k) {
-      expect_within(errors[n][k], plain_errors[k], dtype,
-                    std::string(kNames[k]) + ", " + isas[n] + ' ' + name(dtype) +
-                        " Lk=" + std::to_string(kv_len) + " spread=" + std::to_string(spread) +
-                        (options ? " with options" : ""));
-    }
+  return errors;
+}
+
+std::string words(std::size_t isa, DType dtype, std::size_t gradient, std::int64_t kv_len,
+                  double spread) {
+  return std::string(kNames[gradient]) + ", " + available_isas()[isa] + ' ' + name(dtype) +
+         " Lk=" + std::to_string(kv_len) + " spread=" + std::to_string(spread);
 }
 
 }  // namespace
 
 void check_gradient_accuracy(DType dtype, std::int64_t kv_len, const std::vector<double>& spreads,
                              bool options) {
-  for (double spread : spreads)
-    if (dtype == DType::f64)
-      check_spread<double, long double>(dtype, kv_len, spread, options);
-    else
-      check_spread<float, double>(dtype, kv_len, spread, options);
+  for (double spread : spreads) {
+    const Pooled errors = dtype == DType::f64
+                              ? pool<double, long double>(dtype, kv_len, spread, options, true)
+                              : pool<float, double>(dtype, kv_len, spread, options, true);
+    for (std::size_t n = 0; n < errors.isas.size(); ++n)
+      for (std::size_t k = 0; k < std::size(kNames); ++k)
+        expect_within(errors.isas[n][k], errors.plain[k], dtype,
+                      words(n, dtype, k, kv_len, spread) + (options ? " with options" : ""));
+  }
+}
+
+void check_cost_of_a_rounded_out(DType dtype, std::int64_t kv_len, double spread, double most) {
+  const Pooled errors = pool<float, double>(dtype, kv_len, spread, false, false);
+  for (std::size_t n = 0; n < errors.isas.size(); ++n)
+    for (std::size_t k = 0; k < 2; ++k)  // dq and dk
+      EXPECT_LE(std::sqrt(errors.isas[n][k].squares), most * std::sqrt(errors.plain[k].squares))
+          << words(n, dtype, k, kv_len, spread);
 }
 
 }  // namespace poise::test

@@ -16,4 +16,8 @@ namespace poise::test {
 void check_gradient_accuracy(DType dtype, std::int64_t kv_len, const std::vector<double>& spreads,
                              bool options);
 
+// For f16 and bf16: the rms errors of dq and dk are at most `most` times those of the computation
+// that is f32 throughout, which never rounds out.
+void check_cost_of_a_rounded_out(DType dtype, std::int64_t kv_len, double spread, double most);
+
 }  // namespace poise::test
