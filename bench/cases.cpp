@@ -5,6 +5,7 @@
 #include "bench/cases.h"
 
 #include <poise/attention.h>
+#include <poise/gradient.h>
 
 #include <cmath>
 #include <cstdio>
@@ -156,6 +157,58 @@ int tally_section(const poise::Kernels& kernels, const Settings& settings) {
     const poise::Extras extras{.stats = &stats};
     const std::vector<Series> series = alternate(
         {[&] { inputs.run(options, extras); }, [&] { inputs.run(options); }}, settings.seconds);
+    const double best = 100 * (series[0].best() / series[1].best() - 1);
+    const double median = 100 * (median_ratio(series[0], series[1]) - 1);
+    const bool over = row.goal > 0 && median > row.goal;
+    missed += over ? 1 : 0;
+    std::printf("  %-24s best %+6.1f %%  median %+6.1f %%", row.name, best, median);
+    if (row.goal > 0) std::printf("   goal <= %g %%%s", row.goal, mark(over));
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+  return missed;
+}
+
+int gradient_section(const poise::Kernels& kernels, const Settings& settings) {
+  struct Row {
+    const char* name;
+    std::int64_t head_dim;
+    bool causal, sinks;
+    double goal;  // percent more time, 0 = none set
+  };
+  const Row rows[] = {{"D 64", 64, false, false, 2},
+                      {"D 64, causal", 64, true, false, 0},
+                      {"D 64, sinks", 64, false, true, 0},
+                      {"D 128", 128, false, false, 2}};
+  std::printf("measuring the gradient, %s, 1,16,16,1024,1024,D full, one thread\n", kernels.name);
+  int missed = 0;
+  for (const Row& row : rows) {
+    const std::int64_t heads = 16, length = 1024;
+    Inputs<float> inputs({1, heads, heads, length, length, row.head_dim});
+    const auto wide = [&](auto& x) {
+      return poise::view(x.data(), {1, heads, length, row.head_dim});
+    };
+    const auto column = [&](auto& x) { return poise::view(x.data(), {1, heads, length}); };
+    std::vector<float> dq(inputs.query.size()), dk(dq.size()), dv(dq.size());
+    std::vector<float> row_max(static_cast<std::size_t>(heads * length)), row_sum(row_max.size());
+    std::vector<float> sinks(static_cast<std::size_t>(heads), 1);
+    poise::Options options{.threads = 1};
+    if (row.causal) options.causal = Causal::top_left();
+    if (row.sinks) options.sinks = poise::view(sinks.data(), {heads});
+    const poise::Tensor max = column(row_max), sum = column(row_sum);
+    poise::Stats stats;
+    inputs.run(options, {.stats = &stats, .row_max = &max, .row_sum = &sum});
+    const auto run = [&](poise::Stats* measured) {
+      const poise::Error error =
+          poise::backward(wide(inputs.query), wide(inputs.key), wide(inputs.value),
+                          {wide(inputs.out), max, sum, {}}, {wide(inputs.value), {}},
+                          {wide(dq), wide(dk), wide(dv), {}, {}, {}, {}}, options, measured);
+      if (!error) return;
+      std::fprintf(stderr, "%s\n", error.message().c_str());
+      std::exit(1);
+    };
+    const std::vector<Series> series =
+        alternate({[&] { run(&stats); }, [&] { run(nullptr); }}, settings.seconds);
     const double best = 100 * (series[0].best() / series[1].best() - 1);
     const double median = 100 * (median_ratio(series[0], series[1]) - 1);
     const bool over = row.goal > 0 && median > row.goal;

@@ -19,6 +19,9 @@ int forward_section(const poise::Kernels& kernels, const Settings& settings);
 // What measuring costs, by level and sampling, in percent of the same call without it.
 int tally_section(const poise::Kernels& kernels, const Settings& settings);
 
+// What gradient statistics cost, in percent of the same backward call without them.
+int gradient_section(const poise::Kernels& kernels, const Settings& settings);
+
 // What bias, masks and dropout cost, in percent of a call without them that sees the same keys.
 int mask_section(const Settings& settings);
 

@@ -1,4 +1,4 @@
-// poise_bench [--seconds S] [--section forward|tally|masks|spread|memory] [--tolerant]
+// poise_bench [--seconds S] [--section forward|tally|gradient|masks|spread|memory] [--tolerant]
 // Exit code 1 when a goal is missed, unless --tolerant. POISE_ISA chooses the kernels.
 #include <poise/error.h>
 
@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
     } else {
       std::fprintf(stderr,
                    "usage: poise_bench [--seconds S] "
-                   "[--section forward|tally|masks|spread|memory] [--tolerant]\n");
+                   "[--section forward|tally|gradient|masks|spread|memory] [--tolerant]\n");
       return 2;
     }
   }
@@ -36,6 +36,8 @@ int main(int argc, char** argv) {
   int missed = 0;
   if (section.empty() || section == "forward") missed += bench::forward_section(*kernels, settings);
   if (section.empty() || section == "tally") missed += bench::tally_section(*kernels, settings);
+  if (section.empty() || section == "gradient")
+    missed += bench::gradient_section(*kernels, settings);
   if (section.empty() || section == "masks") missed += bench::mask_section(settings);
   if (section.empty() || section == "spread") missed += bench::spread_section(settings);
   if (section.empty() || section == "memory") missed += bench::memory_section(settings);

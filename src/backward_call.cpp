@@ -367,8 +367,9 @@ BackwardLayout lay_out(const BackwardProblem& checked, const BackwardPlan& plan,
   BackwardLayout layout;
   layout.plan = plan;
   layout.slots = slots;
-  layout.rows_wanted = checked.stats != nullptr || checked.gradients.dsinks.given() ||
-                       checked.gradients.dscale.given() || checked.gradients.dslopes.given();
+  layout.row_sums_wanted = checked.gradients.dsinks.given() || checked.gradients.dscale.given() ||
+                           checked.gradients.dslopes.given();
+  layout.rows_wanted = layout.row_sums_wanted || checked.stats != nullptr;
   layout.slot_bytes = bytes_of(slots, plan.slot_bytes());
   if (plan.whole_units > 0) layout.whole_bytes = bytes_of(slots, plan.unit_bytes(false));
   layout.shared_bytes = bytes_of(plan.shared_units(), plan.unit_bytes(true));
@@ -404,7 +405,7 @@ Error run_backward(const BackwardProblem& checked, const BackwardLayout& layout,
   if (plan.group == 0) write_unread_keys(checked);
   call.claims = plan.group == 0 ? 0 : plan.whole_units + plan.shared_units() * plan.rows();
   executor.run(std::min<std::int64_t>(layout.slots, call.claims), work, &call);
-  if (layout.rows_wanted) write_row_sums(call);
+  if (layout.row_sums_wanted) write_row_sums(call);
   if (Error error = fold_gradient_statistics(checked, plan, call.rows, call.squares, executor))
     return error;
   if (!checked.dbias.given()) return {};

@@ -19,6 +19,7 @@ struct BackwardLayout {
   BackwardPlan plan;
   int slots = 1;
   bool rows_wanted = false;         // RowGradient of every query
+  bool row_sums_wanted = false;     // and what is summed over them
   std::int64_t slot_bytes = 0;      // of all slots
   std::int64_t whole_bytes = 0;     // a unit for every slot
   std::int64_t shared_bytes = 0;    // every shared unit

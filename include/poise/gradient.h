@@ -54,8 +54,8 @@ struct Gradients {
 //     the Stats that forward filled with the same heads, whose other members stay as they are, or
 //     one without heads, which gets heads of which nothing else is measured. Its request says which
 //     rows and keys count; at level off nothing is measured or written. Without forward's level
-//     full no transmission is expected. Changes no bit of any gradient; costs at most 2 % of the
-//     call's time.
+//     full no transmission is expected. Changes no bit of any gradient. Cost: a few operations per
+//     pair beside its products (docs/performance.md).
 // Errors: bad_shape, bad_dtype, bad_layout, bad_value (of stats: other heads, scales or softcap
 //   than this call's, or a request out of range), bad_alias, out_of_memory; nothing is written
 //   before every check has passed.

@@ -20,13 +20,14 @@ struct GradientTile {
     KnownRows<S> query, dout;  // natural rows, in place or packed
     T query_square;
     bool part_open;  // the split at work has touched dq_part
+    Measure measure;
   };
   Head* head;
   T *query, *dout;                   // [head_dim][kQueries], [value_dim][kQueries]
   T *dq_part, *dq_whole;             // [head_dim][kQueries]: of the split at work, of all before
   T *packed_query, *packed_dout;     // [kQueries][stride], where rows do not lie densely
   T *max, *inverse, *delta, *dlse;   // [kQueries]
-  T *measure_scale, *measure_shift;  // [kQueries], where rows are measured
+  T *measure_scale, *measure_shift;  // [kQueries], of shifted sums
   double* sums;                      // [kGradientFields][kQueries]
   int64_t query_stride, dout_stride;
 };
@@ -160,31 +161,43 @@ inline void write_key_rows(const typename S::T* sums, const BackwardTask& task, 
   }
 }
 
-// The sum of squares of rows of sums, whose columns are whole vectors padded with 0.
+// Numbers between this and its inverse have squares that leave a sum of many as exact as it is.
+template <class T>
+inline constexpr T kSmallSize = sizeof(T) == 4 ? T(0x1p-30) : T(0x1p-300);
+
+// The sum of (scale x)^2 over `count` numbers, whole vectors, in four chains.
 template <class S>
-inline double sum_of_squares(const typename S::T* sums, int64_t rows, int64_t columns) {
-  using T = typename S::T;
+inline double sum_of_scaled_squares(const typename S::T* x, int64_t count, typename S::T scale) {
   using Vec = typename S::Vec;
   constexpr int64_t W = S::kLanes;
-  const int64_t stride = whole_vectors<S>(columns);
-  Vec largest = S::zero();
-  for (int64_t i = 0; i < rows * stride; i += W)
-    largest = S::max(S::abs(S::load(sums + i)), largest);
-  alignas(64) T lanes[W];
-  S::store(lanes, largest);
-  T most = 0;
-  for (int64_t i = 0; i < W; ++i) most = lanes[i] > most ? lanes[i] : most;
-  const T scale = inverse_size(most);
-  double squares = 0;
-  for (int64_t j = 0; j < rows; ++j) {
-    Vec square = S::zero();
-    for (int64_t c = 0; c < columns; c += W) {
-      const Vec x = S::mul(S::load(sums + j * stride + c), S::set(scale));
-      square = S::fma(x, x, square);
-    }
-    squares += static_cast<double>(add_lanes<S>(square));
+  const Vec by = S::set(scale);
+  Vec sums[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
+  for (int64_t i = 0; i < count; i += 4 * W) POISE_UNROLL(4)
+  for (int64_t k = 0; k < 4; ++k) {
+    if (i + k * W >= count) break;
+    const Vec scaled = S::mul(S::load(x + i + k * W), by);
+    sums[k] = S::fma(scaled, scaled, sums[k]);
   }
-  return squares / static_cast<double>(scale) / static_cast<double>(scale);
+  return static_cast<double>(
+      add_lanes<S>(S::add(S::add(sums[0], sums[1]), S::add(sums[2], sums[3]))));
+}
+
+// The sum of squares of numbers of any size: looked at a second time where squares may have
+// vanished or overflown.
+template <class S>
+inline double sum_of_squares(const typename S::T* x, int64_t count) {
+  using T = typename S::T;
+  const double plain = sum_of_scaled_squares<S>(x, count, T(1));
+  const double small = static_cast<double>(kSmallSize<T>) * static_cast<double>(kSmallSize<T>);
+  if (plain > small && plain < 1 / small) return plain;
+  T most = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const T size = x[i] < 0 ? -x[i] : x[i];
+    most = size > most ? size : most;
+  }
+  const T scale = inverse_size(most);
+  return sum_of_scaled_squares<S>(x, count, scale) / static_cast<double>(scale) /
+         static_cast<double>(scale);
 }
 
 template <class S>
@@ -196,8 +209,8 @@ __attribute__((noinline)) void run_close_block(BackwardTask& task) {
   if (task.dk.data != nullptr) write_key_rows<S>(sums.dk, task, problem.head_dim, task.dk);
   if (task.dv.data != nullptr) write_key_rows<S>(sums.dv, task, problem.value_dim, task.dv);
   if (task.key_squares == nullptr) return;
-  task.key_squares[0] = sum_of_squares<S>(sums.dk, task.keys, problem.head_dim);
-  task.key_squares[1] = sum_of_squares<S>(sums.dv, task.keys, problem.value_dim);
+  task.key_squares[0] = sum_of_squares<S>(sums.dk, task.keys * whole_vectors<S>(problem.head_dim));
+  task.key_squares[1] = sum_of_squares<S>(sums.dv, task.keys * whole_vectors<S>(problem.value_dim));
 }
 
 // ---- a tile of queries -------------------------------------------------------------------------
@@ -217,38 +230,41 @@ inline void sink_weights(const BackwardTask& task, const GradientTile<S>& tile,
   }
 }
 
-// How the rows of a head are measured.
-template <class S>
-inline Measure measure_of(const BackwardTask& task) {
-  using T = typename S::T;
-  if (!task.want_statistics) return Measure::none;
-  const bool narrow = task.problem.element != kOwnElement<T>;
-  return narrow || task.problem.has_sink || task.problem.bias.data != nullptr ? Measure::shifted
-                                                                              : Measure::centred;
-}
-
 // Whether the vector of rows that begins at `row` is one of those measured.
 template <class S>
 inline bool is_sampled(const BackwardTask& task, int64_t row) {
   return row / S::kLanes % task.problem.every == 0;
 }
 
-// Scale and shift of u, from what dout and delta hold.
+// How the tile's rows are measured, and scale and shift of u where that is by shifted sums.
 template <class S>
-inline void load_measure(const BackwardTask& task, GradientTile<S>& tile) {
+inline void choose_measure(const BackwardTask& task, GradientTile<S>& tile) {
   using T = typename S::T;
+  using Vec = typename S::Vec;
   constexpr int64_t Q = kQueries<S>;
-  alignas(64) T sink[Q];
-  sink_weights<S>(task, tile, sink);
+  const ForwardTask& problem = task.problem;
+  tile.head->measure = Measure::none;
+  if (!task.want_statistics) return;
+  // Between these sizes of dout no square of u that counts leaves the type's range.
+  constexpr T kSmall = kSmallSize<T>, kLarge = 1 / kSmall;
+  bool centred = problem.element == kOwnElement<T> && !problem.has_sink &&
+                 problem.bias.data == nullptr && task.dlse.data == nullptr;
   for (int64_t v = 0; v < Q; v += S::kLanes) {
-    typename S::Vec largest = S::zero();
-    for (int64_t c = 0; c < task.problem.value_dim; ++c)
+    Vec largest = S::zero();
+    for (int64_t c = 0; c < problem.value_dim; ++c)
       largest = S::max(S::abs(S::load(tile.dout + c * Q + v)), largest);
     S::store(tile.measure_scale + v, largest);
+    centred = centred && !S::any(S::first_only(S::less(S::zero(), largest),
+                                               S::both(S::less(S::set(kSmall), largest),
+                                                       S::less(largest, S::set(kLarge)))));
   }
+  tile.head->measure = centred ? Measure::centred : Measure::shifted;
+  if (centred) return;
+  alignas(64) T sink[Q];
+  sink_weights<S>(task, tile, sink);
   for (int64_t i = 0; i < Q; ++i) {
     tile.measure_scale[i] = inverse_size(tile.measure_scale[i]);
-    // Where the sink leaves little, 1 - p_sink has no digits: the sums find delta's place.
+    // Where the sink leaves little, 1 - p_sink has no digits: the sums find the place of delta.
     const T rest = 1 - sink[i];
     const T delta = rest > T(0x1p-12) ? tile.delta[i] / rest : tile.delta[i];
     tile.measure_shift[i] = -delta * tile.measure_scale[i];
@@ -299,7 +315,7 @@ __attribute__((noinline)) void run_open_tile(BackwardTask& task) {
   tile.head->query_square = query_squares<S>(tile.query, problem.head_dim);
   tile.head->part_open = false;
   fill<S>(tile.dq_whole, problem.head_dim * Q, 0);
-  if (task.want_statistics) load_measure<S>(task, tile);
+  choose_measure<S>(task, tile);
   for (int64_t i = 0; i < kGradientFields * Q; ++i) tile.sums[i] = 0;
 }
 
@@ -316,25 +332,16 @@ inline void close_gradient_split(GradientTile<S>& tile, int64_t head_dim) {
 template <class S>
 inline void store_measured(const BackwardTask& task, const GradientTile<S>& tile) {
   using T = typename S::T;
-  using Vec = typename S::Vec;
   constexpr int64_t W = S::kLanes, Q = kQueries<S>;
   const int64_t row = task.problem.row_begin, rows = task.problem.row_end - row;
-  const Measure measure = measure_of<S>(task);
+  const Measure measure = tile.head->measure;
   constexpr double kLeastShare = sizeof(T) == 4 ? 0x1p-40 : 0x1p-400;
-  alignas(64) T squares[Q];
-  for (int64_t v = 0; v < Q; v += W) {
-    Vec square = S::zero();
-    for (int64_t c = 0; c < task.problem.head_dim; ++c) {
-      const Vec x = S::mul(S::load(tile.dq_whole + c * Q + v), S::load(tile.measure_scale + v));
-      square = S::fma(x, x, square);
-    }
-    S::store(squares + v, square);
-  }
-  for (int64_t i = 0; i < rows; ++i) {
-    const double scale = static_cast<double>(tile.measure_scale[i]);
-    task.rows[i].dq_squares = static_cast<double>(squares[i]) / scale / scale;
-    if (is_sampled<S>(task, row + i / W * W))
-      read_transmission(tile.sums + i, Q, measure, scale, kLeastShare, &task.rows[i]);
+  task.rows[0].dq_squares = sum_of_squares<S>(tile.dq_whole, task.problem.head_dim * Q);
+  for (int64_t v = 0; v < rows; v += W) {
+    if (!is_sampled<S>(task, row + v)) continue;
+    for (int64_t i = v; i < rows && i < v + W; ++i)
+      read_transmission(tile.sums + i, Q, measure, static_cast<double>(tile.measure_scale[i]),
+                        kLeastShare, &task.rows[i]);
   }
 }
 
@@ -421,7 +428,7 @@ inline Unseen fill_pairs(const BackwardTask& task, const ForwardTask& problem,
       key.finite && value.finite && tile.head->query.finite && tile.head->dout.finite;
   const Unseen kind = unseen_in<S>(problem, view, finite, tile.head->query_square, key.square);
   const int64_t row = task.problem.row_begin;  // `problem` may be the copy without a mask
-  const Measure measure = measure_of<S>(task);
+  const Measure measure = tile.head->measure;
 
   // Of a bias, d logits are wanted: neither capped nor scaled.
   const bool bias = task.bias_sums != nullptr;

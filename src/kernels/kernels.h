@@ -147,7 +147,7 @@ struct RowGradient {
   double keys;             // n: visible keys less stand-ins
   double sent_squares;     // sum of (dP - mean dP)^2
   double arrived_squares;  // sum of (p (dP - sum p dP))^2
-  double dq_squares;       // |dq|^2
+  double dq_squares;       // |dq|^2 of a whole tile, in its first row
   double dsink;            // p_sink (dlse - sum dout out)
   double dscale;           // sum of d scores * dots
   double dslope;           // -sum of d logits * |i + diagonal - j|

@@ -5,9 +5,8 @@
 // and, where asked for, the sums over keys that transmission, d scale and d slope are made of. In:
 // tiles [key][kQueries] of logits and dP, numbers per row. Out: the same tiles, P and dD in place.
 // Transmission is of the softmax over keys: with u = c (dP - a), sent = |dP - mean|^2 and arrived =
-// |p (dP - sum p dP)|^2 / (sum p)^2 follow from sums of u, u^2 and (p u)^2 (read_transmission). c,
-// a power of two near 1 / |dout|, keeps squares of small gradients from vanishing; a is delta
-// without its sink. A pair that is not seen has 0 in both, whatever its memory holds.
+// |p (dP - sum p dP)|^2 / (sum p)^2 follow from sums of u, u^2 and (p u)^2 (read_transmission).
+// A pair that is not seen has 0 in both, whatever its memory holds.
 
 namespace poise::POISE_NAMESPACE {
 
@@ -26,9 +25,10 @@ enum GradientField : int {
   kGradientFields,
 };
 
-// What a vector of rows is measured by. `centred`: a is sum p dP, so that nothing needs the sums
-// from kShare on. `shifted`: a is only near it, because a sink takes part in delta, or out has lost
-// digits to 16 bits; stand-ins for -inf may be among the keys.
+// How rows are measured. `centred`: u = dP - delta and p u = dS are there anyway. `shifted`: delta
+// is only near sum p dP, because a sink takes part in it or out has lost digits to 16 bits, dS
+// holds dlse, keys may stand in for -inf, or squares of u could vanish: then c is a power of two
+// near 1 / |dout|, a is delta without its sink, and the sums from kShare on find its true place.
 enum class Measure { none, centred, shifted };
 
 // How the pairs of one vector of queries become P and dD.
@@ -42,7 +42,7 @@ struct PairJob {
   bool want_slope;
   Vec distance;  // query position minus key position, at the first key
   double* sums;  // [kGradientFields][kQueries], of the vector's first lane
-  // Where rows are measured: u = measure_scale dP + measure_shift.
+  // Where rows are measured by shifted sums: u = measure_scale dP + measure_shift.
   Vec measure_scale, measure_shift;
   const typename S::T* bias;  // null = no key is a stand-in
   typename S::T stand_in_bias;
@@ -64,14 +64,18 @@ struct MeasuredPairs {
   Vec keys = S::zero(), u1 = S::zero(), u2 = S::zero(), pu2 = S::zero();
   Vec share = S::zero(), share_u = S::zero(), p2 = S::zero(), p2u = S::zero();
 
-  // A key: its weight, 0 where hidden, and dP.
-  POISE_INLINE void add(const PairJob<S>& job, int64_t j, typename S::Mask hidden, Vec p, Vec dp) {
+  // A key: weight and dS, 0 where hidden, dP, and dP - delta + dlse.
+  POISE_INLINE void add(const PairJob<S>& job, int64_t j, typename S::Mask hidden, Vec p, Vec ds,
+                        Vec dp, Vec above) {
     if constexpr (kMeasure == Measure::none) return;
-    Vec u = S::fma(dp, job.measure_scale, job.measure_shift);
-    if constexpr (kUnseen != Unseen::none) u = S::select(hidden, S::zero(), u);
-    Vec pu = S::mul(p, u), one = S::set(1);
-    if constexpr (kUnseen != Unseen::none) one = S::select(hidden, S::zero(), one);
-    if constexpr (kMeasure == Measure::shifted) {
+    constexpr bool kCentred = kMeasure == Measure::centred;
+    Vec u = kCentred ? above : S::fma(dp, job.measure_scale, job.measure_shift), one = S::set(1);
+    if constexpr (kUnseen != Unseen::none) {
+      u = S::select(hidden, S::zero(), u);
+      one = S::select(hidden, S::zero(), one);
+    }
+    Vec pu = kCentred ? ds : S::mul(p, u);
+    if constexpr (!kCentred) {
       share = S::add(share, p);
       share_u = S::add(share_u, pu);
       if (kUnseen != Unseen::none && job.bias != nullptr) {
@@ -107,27 +111,25 @@ struct MeasuredPairs {
   }
 };
 
-// n, sent and arrived of one row from its sums, which were gathered at `scale`. A row of which the
-// sink leaves less than `least_share` to the keys has lost their digits and counts as without keys.
-inline void read_transmission(const double* sums, int64_t stride, Measure measure, double scale,
-                              double least_share, RowGradient* row) {
+// n, sent and arrived of one row from its sums; shifted ones were gathered at `scale`. A row of
+// which the sink leaves less than `least_share` to the keys has lost their digits and counts as
+// without keys.
+POISE_INLINE void read_transmission(const double* sums, int64_t stride, Measure measure,
+                                    double scale, double least_share, RowGradient* row) {
   const auto sum = [&](GradientField field) { return sums[field * stride]; };
   const double n = sum(kKeys);
-  row->keys = n;
-  row->sent_squares = row->arrived_squares = 0;
   if (n < 1) return;
-  double sent = sum(kU2) - sum(kU) * sum(kU) / n, arrived = sum(kPu2);
+  double unit = 1, sent = sum(kU2) - sum(kU) * sum(kU) / n, arrived = sum(kPu2);
   if (measure == Measure::shifted) {
     const double share = sum(kShare), off = sum(kShareU) / share;
-    if (share < least_share) {
-      row->keys = 0;
-      return;
-    }
+    if (share < least_share) return;
     arrived = (arrived + off * (off * sum(kP2) - 2 * sum(kP2u))) / (share * share);
+    unit = 1 / (scale * scale);
   }
   // Rounding may leave a difference of squares below 0; a NaN stays.
-  row->sent_squares = (sent < 0 ? 0 : sent) / (scale * scale);
-  row->arrived_squares = (arrived < 0 ? 0 : arrived) / (scale * scale);
+  row->keys = n;
+  row->sent_squares = (sent < 0 ? 0 : sent) * unit;
+  row->arrived_squares = (arrived < 0 ? 0 : arrived) * unit;
 }
 
 // Logits and dP become P and dD in place. kMeasure gathers what transmission needs; kGeneral minds
@@ -147,7 +149,8 @@ inline void weigh_pairs(const PairJob<S>& job, typename S::T* logits, typename S
     const Vec s = S::load(at);
     Vec p = S::mul(exp<S>(S::sub(s, job.max)), job.inverse);
     const Vec raw = S::load(gradient);
-    Vec ds = S::mul(p, S::sub(raw, shift));
+    const Vec above = S::sub(raw, shift);
+    Vec ds = S::mul(p, above);
     typename S::Mask hidden{};
     if constexpr (kUnseen != Unseen::none) {
       hidden = S::equal(s, unseen);
@@ -157,7 +160,7 @@ inline void weigh_pairs(const PairJob<S>& job, typename S::T* logits, typename S
       ds = S::select(hidden, S::zero(), ds);
     }
     S::store(at, p);
-    measured.add(job, j, hidden, p, raw);
+    measured.add(job, j, hidden, p, ds, raw, above);
     if constexpr (kGeneral) {
       if (job.want_slope) {
         const Vec away = S::abs(S::sub(job.distance, S::set(static_cast<T>(j))));

@@ -20,10 +20,10 @@ POISE_INLINE T inverse_size(T size) {
   const double wide = static_cast<double>(size);
   uint64_t bits;
   memcpy(&bits, &wide, sizeof bits);
-  bits &= uint64_t{0x7ff} << 52;
-  double power;
-  memcpy(&power, &bits, sizeof power);
-  return static_cast<T>(1 / power);
+  bits = (uint64_t{2046} - (bits >> 52)) << 52;  // 2046: twice the exponent's bias
+  double inverse;
+  memcpy(&inverse, &bits, sizeof inverse);
+  return static_cast<T>(inverse);
 }
 
 // The sum of squares of all queries along the lanes: no single one is larger.
