@@ -62,9 +62,9 @@ struct Gradients {
 // Cost: 5 products, 2 (3 D + 2 Dv) flops per visible pair; dbias recomputes two of them. Memory
 //   O(L (D + Dv)) per thread, never Lq * Lk. Thread-safe as long as outputs of concurrent calls do
 //   not overlap.
-// Bits: the same for any thread count and batch composition, statistics too (those of a call add up
-//   its batches in order). A chunk of the queries gives the bits
-//   of its rows of dq; dk and dv are sums over queries, which chunks would cut elsewhere.
+// Bits: the same for any thread count and batch composition; those of statistics, which add up the
+//   batches, for any thread count. A chunk of the queries gives the bits of its rows of dq; dk and
+//   dv are sums over queries, which chunks would cut elsewhere.
 // Accuracy: rms error at most 1.1 times that of the plain materialised computation in the same
 //   dtype that starts from the same out (f16, bf16: 1.5 times). An out of 16 bits puts its rounding
 //   into d logits: docs/semantics.md, "Accuracy".
