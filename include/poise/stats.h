@@ -198,9 +198,9 @@ struct GradientStats {
   // Query rows with n >= 2. The three do not overlap.
   std::int64_t measured_rows = 0;
   std::int64_t silent_rows = 0;  // dP is the same for every key, mostly 0: nothing to pass on
-  std::int64_t nonfinite_rows =
-      0;  // NaN or infinity among logits or dP, or |dP| beyond 1e19 |dout|
-          // (f64 1e150); any n. Left out of everything below but norms
+  // NaN or infinity among logits or dP, any n; squares of dP may be infinite from values of 1e9 on
+  // (f64 1e60). Left out of everything below but the norms.
+  std::int64_t nonfinite_rows = 0;
 
   // Over measured rows, in units of the loss squared.
   double sent_squares = 0;     // sum of |dP - mean dP|^2
