@@ -509,6 +509,7 @@ inline void spread_pairs(const BackwardTask& task, GradientTile<S>& tile,
     rows_products<S>(view, unseen, block.dots_gradient, block.weights, tile.head->query,
                      problem.head_dim, sums.dk);
   if (task.dq.data == nullptr) return;
+  if (!tile.head->part_open) clear_rowless<S>(view, problem.head_dim, tile.dq_part);
   add_products<S>(view, unseen, block.dots_gradient, block.weights, block.head->key,
                   problem.head_dim, block.ones, !tile.head->part_open, tile.dq_part);
   tile.head->part_open = true;

@@ -96,6 +96,13 @@ inline void add_products(const BlockView<S>& view, Unseen unseen, const typename
                    ones, empty, sums);
 }
 
+// A part that add_products() is to begin with `empty`: it leaves vectors without rows alone, and
+// they must be 0.
+template <class S>
+inline void clear_rowless(const BlockView<S>& view, int64_t columns, typename S::T* part) {
+  if (view.vectors < S::kTileVectors) fill<S>(part, columns * kQueries<S>, 0);
+}
+
 // Whether some of rows [row_begin, row_end) sees a key of [key, key + keys) by position.
 POISE_INLINE bool sees_some(const ForwardTask& problem, int64_t key, int64_t keys) {
   const int64_t begin = clamp_key(problem.row_begin + problem.lower - key, keys);

@@ -264,6 +264,7 @@ __attribute__((noinline)) void run_second_step(BackwardTask& task) {
                        head_dim, sums.dk);
   }
   if (task.dq.data == nullptr) return;
+  if (!tile.head->part_open) clear_rowless<S>(view, head_dim, tile.dq_part);
   add_products<S>(view, unseen, block.half, first.weights, first.head->key, head_dim, first.ones,
                   !tile.head->part_open, tile.dq_part);
   tile.head->part_open = true;

@@ -191,7 +191,10 @@ inline void step_tangent(const TangentTask& task, const TangentSpace<S>& space,
                        &view))
     return;
   const bool empty = !tile.part_open;
-  if (empty) fill<S>(tile.part_t, Q, 0);
+  if (empty) {
+    fill<S>(tile.part_t, Q, 0);
+    clear_rowless<S>(view, task.problem.value_dim, tile.part);
+  }
   tile.part_open = true;
   const bool finite = value_rows.rows.finite && value_rows.moved.finite;
   const Unseen unseen =
