@@ -60,14 +60,14 @@ class Entry:
 
 def _enter(entry, shape, inputs, expected, threads, answer_path):
     """Loads and checks; returns the reason for staying out, or None."""
-    answer = entry.ask(verb="load", shape=shape.__dict__, inputs=str(inputs), threads=threads)
+    answer = entry.ask(**shape.request(inputs, threads))
     if "refused" in answer:
         return answer["refused"]
     entry.record["ran"] = answer["ran"]
     answer = entry.ask(verb="check", output=str(answer_path))
     if "refused" in answer:
         return answer["refused"]
-    entry.record["error"] = problem.error(shape, expected, answer_path)
+    entry.record["error"] = problem.error(expected, answer_path)
     bound = problem.BOUNDS[shape.dtype]
     if entry.record["error"] > bound:
         return (f"wrong: off by {entry.record['error']:.1e} of the largest value, "

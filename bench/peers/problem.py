@@ -1,7 +1,8 @@
-"""Inputs of a shape, the float64 answer, and how far a contestant may be from it.
+"""Inputs of a shape, and how far a contestant may be from the float64 answer (reference.py).
 
 In: a Shape, a folder. Out: <name>.safetensors for all contestants; NumPy arrays for those written
-in Python; the reference. Elements are standard normal (zeros and constants run faster than data).
+in Python; the error of an answer. Elements are standard normal (zeros and constants run faster than
+data).
 Must not happen here: reading an answer of a contestant before the reference is computed.
 """
 
@@ -17,8 +18,6 @@ _SPELLING = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 # plain float32 computation shows, and too little for one that rounds to 16 bits on the way. 16-bit:
 # weights and results rounded to that type (2^-9 and 2^-12 of their size), with room for both.
 BOUNDS = {"f32": 1e-4, "f16": 4e-3, "bf16": 2e-2}
-# Query rows the reference handles at a time: bounds its memory.
-_ROWS = 512
 
 
 def _round_bf16(values):
@@ -38,11 +37,8 @@ def make(shape, folder):
     """Writes the inputs of a shape and returns their path. Same shape, same bytes."""
     random = np.random.default_rng(zlib.crc32(shape.name.encode()))
     tensors = {}
-    for name, heads, length in (("query", shape.q_heads, shape.q_len),
-                                ("key", shape.kv_heads, shape.kv_len),
-                                ("value", shape.kv_heads, shape.kv_len)):
-        axes = (heads, length) if shape.layout == "bhld" else (length, heads)
-        extents = (shape.batch, *axes, shape.head_dim)
+    for name, like in shape.inputs().items():
+        extents = shape.extents(like)
         values = random.standard_normal(extents, dtype=np.float32)
         if shape.dtype == "bf16":
             values = _round_bf16(values)
@@ -85,47 +81,18 @@ def visible(shape, lengths=None):
     return mask
 
 
-def _rows(query, key, value, first_row, shape, length):
-    """The answer for some query rows of one head, from the keys they can see at all."""
-    diagonal = shape.kv_len - shape.q_len
-    begin, end = 0, length
-    if shape.causal:
-        end = min(end, first_row + len(query) + diagonal)
-        if shape.window:
-            begin = max(0, first_row + diagonal - shape.window + 1)
-    scores = query @ key[begin:end].T / np.sqrt(shape.head_dim)
-    if shape.causal:
-        last = np.arange(first_row, first_row + len(query))[:, None] + diagonal
-        keys = np.arange(begin, end)
-        seen = keys <= last
-        if shape.window:
-            seen &= keys > last - shape.window
-        scores[~seen] = -np.inf
-    scores -= scores.max(axis=1, keepdims=True)
-    np.exp(scores, out=scores)
-    return scores @ value[begin:end] / scores.sum(axis=1, keepdims=True)
+def error(expected, path):
+    """How far an answer file is from {name: reference}, whose order it has.
 
-
-def reference(shape, path):
-    """Attention in float64, [B, Hq, Lq, D]. Every query of these shapes sees a key."""
-    arrays = load(path)
-    lengths = arrays.get("lengths", np.full(shape.batch, shape.kv_len))
-    query, key, value = (as_bhld(arrays[name], shape) for name in ("query", "key", "value"))
-    out = np.empty(query.shape)
-    for b in range(shape.batch):
-        for h in range(shape.q_heads):
-            wide = [widen(x).astype(np.float64) for x in
-                    (query[b, h], key[b, h // shape.group], value[b, h // shape.group])]
-            for row in range(0, shape.q_len, _ROWS):
-                out[b, h, row:row + _ROWS] = _rows(
-                    wide[0][row:row + _ROWS], wide[1], wide[2], row, shape, lengths[b])
-    return out
-
-
-def error(shape, expected, path):
-    """Largest |out - reference| of an answer file over the largest |reference|; inf for NaN."""
-    answer = np.fromfile(path, np.float32)
-    if answer.size != expected.size:
+    The largest over the results of: largest |answer - reference| over the largest |reference| of
+    that result; inf for NaN or another number of elements.
+    """
+    answer, begin, worst = np.fromfile(path, np.float32), 0, 0.0
+    if answer.size != sum(array.size for array in expected.values()):
         return float("inf")
-    distance = np.abs(answer.reshape(expected.shape) - expected).max() / np.abs(expected).max()
-    return float(distance) if np.isfinite(distance) else float("inf")
+    for array in expected.values():
+        got = answer[begin:begin + array.size].reshape(array.shape)
+        begin += array.size
+        distance = float(np.abs(got - array).max() / np.abs(array).max())
+        worst = max(worst, distance) if np.isfinite(distance) else float("inf")
+    return worst

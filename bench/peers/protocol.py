@@ -1,12 +1,14 @@
 """How the driver and a contestant talk: one JSON object per line, through pipes.
 
   {"verb": "hello"}                                     -> {"versions": {...}}
-  {"verb": "load", "shape": {...}, "inputs": path, "threads": n}
-                                                        -> {"ran": what will run} | {"refused": why}
-  {"verb": "check", "output": path}                     -> {"seconds": of one call}; its result
-                                                           is written to path as plain float32
-                                                           [B, Hq, Lq, D]
+  {"verb": "load", "shape": {...}, "inputs": path, "threads": n, "reads": [[name, like], ...],
+   "results": [[name, like], ...]}                      -> {"ran": what will run} | {"refused": why}
+  {"verb": "check", "output": path}                     -> {"seconds": of one call}; its results
+                                                           are written to path one after the other
+                                                           as plain float32 [B, H, L, D]
   {"verb": "time", "repeats": n}                        -> {"seconds": mean of n calls in a row}
+Of load: `reads` are the tensors of the file beside query, key and value, `results` what is handed
+out, in order; `like` is query, key or value, whose extents it has (shapes.py, Shape.request).
 A request that cannot be carried out is answered {"refused": one sentence}; end of input ends the
 contestant. The clock stands in the contestant, around the calls and nothing else.
 
@@ -86,6 +88,24 @@ class Client:
         line, self._pending = self._pending.split(b"\n", 1)
         return line
 
+    def reset_peak(self):
+        """Makes what the process holds now its peak; returns that. Raises OSError without /proc."""
+        with open(f"/proc/{self._process.pid}/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")  # proc(5): reset the high water mark of resident memory
+        return self._status_bytes("VmRSS")
+
+    def peak_bytes(self):
+        """The largest resident memory since reset_peak()."""
+        return self._status_bytes("VmHWM")
+
+    def _status_bytes(self, field):
+        with open(f"/proc/{self._process.pid}/status", encoding="ascii") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if name == field:
+                    return int(value.split()[0]) << 10
+        raise OSError(f"/proc has no {field} of the process")
+
     def close(self):
         """Ends the process."""
         if self._process.poll() is None:
@@ -102,8 +122,10 @@ class Prepared:
     """One problem, ready to be run: what a contestant's load() returns."""
 
     def __init__(self, call, output, ran):
-        self.call = call  # runs attention once, to its end
-        self.output = output  # the result of the last call as a float32 array [B, Hq, Lq, D]
+        self.call = call  # does what is asked once, to its end
+        # Returns the result of the last call as a float32 array [B, H, L, D], several flat and one
+        # after the other.
+        self.output = output
         self.ran = ran  # the operator and backend that run, in a few words
 
 

@@ -1,7 +1,8 @@
 """Who takes part: name, library, command and environment of every contestant.
 
 In: the folder of the built workers, the thread count. Out: CONTESTANTS in the order of the tables;
-poise comes first, since every ratio is taken against it.
+poise comes first, since every ratio is taken against it. A contestant stands only in the records of
+the groups of problems it is entered for.
 Must not happen here: importing a peer; each one lives in a process of its own.
 """
 
@@ -9,6 +10,8 @@ import dataclasses
 import os
 import pathlib
 import sys
+
+from shapes import GROUPS
 
 _HERE = pathlib.Path(__file__).resolve().parent
 
@@ -18,16 +21,22 @@ class Contestant:
     name: str
     program: tuple  # a worker's file name, or a module of contestants/ with its arguments
     is_worker: bool = False
+    groups: tuple = ("forward",)  # of shapes.GROUPS: what it is asked for
 
     def command(self, workers):
         if self.is_worker:
             return [str(pathlib.Path(workers) / self.program[0])]
         return [sys.executable, "-m", *self.program]
 
+    def runs(self, shape):
+        return any(shape.work in GROUPS[group] for group in self.groups)
+
 
 CONTESTANTS = (
-    Contestant("poise", ("poise_worker",), is_worker=True),
-    Contestant("PyTorch SDPA", ("contestants.torch_sdpa",)),
+    Contestant("poise", ("poise_worker",), is_worker=True, groups=tuple(GROUPS)),
+    Contestant("PyTorch SDPA", ("contestants.torch_sdpa",), groups=tuple(GROUPS)),
+    Contestant("PyTorch math", ("contestants.torch_sdpa", "--math"),
+               groups=("backward", "tangent")),
     Contestant("PyTorch SDPA, folded", ("contestants.torch_sdpa", "--fold")),
     Contestant("PyTorch Flex", ("contestants.torch_flex",)),
     Contestant("oneDNN Graph", ("contestants.onednn",)),

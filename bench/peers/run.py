@@ -1,11 +1,12 @@
 """poise and its peers in one run: the same inputs, the same cores, turn by turn.
 
-  run.py --workers FOLDER [--threads 1 2] [--quick] [--shapes REGEX] [--contestants REGEX]
-         [--seconds S] [--work FOLDER] [--output FILE]
+  run.py --workers FOLDER [--threads 1 2] [--quick] [--only GROUP...] [--shapes REGEX]
+         [--contestants REGEX] [--seconds S] [--work FOLDER] [--output FILE]
 
 For each thread count every contestant is started once, pinned to as many cores. For each shape all
-load the same file, all are checked against float64, and only then the rounds begin (match.py). Out:
-a JSON file (README.md has its members), and the tables of table.py on standard output.
+load the same file, all are checked against float64, and only then the rounds begin (match.py); what
+derivatives take of memory is measured apart from them (memory.py). Out: a JSON file (README.md has
+its members), and the tables of table.py on standard output.
 Must not happen here: a shape or contestant that disappears without a reason in the results.
 """
 
@@ -22,11 +23,13 @@ import time
 
 import machine
 import match
+import memory
 import problem
 import protocol
+import reference
 import registry
 import table
-from shapes import SHAPES
+from shapes import GROUPS, SHAPES
 
 _HELLO_SECONDS = 120
 # Rounds per shape and thread count.
@@ -40,6 +43,8 @@ def _arguments():
                         help="the folder with poise_worker and blas_worker")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--quick", action="store_true", help="few rounds: does everything run?")
+    parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS), metavar="GROUP",
+                        help=f"of {', '.join(GROUPS)} (default: all)")
     parser.add_argument("--shapes", default="", help="regular expression on the shapes' names")
     parser.add_argument("--contestants", default="", help="regular expression; poise always runs")
     parser.add_argument("--seconds", type=float,
@@ -67,6 +72,7 @@ class Field:
 
     def __init__(self, chosen, arguments, threads, cores):
         self._chosen, self._arguments, self._cores = chosen, arguments, cores
+        self._threads = threads
         self._environment = registry.environment(threads, arguments.work, machine.cpu_flags())
         self.versions, self.absent = {}, {}
         self.clients = {}
@@ -94,10 +100,19 @@ class Field:
         self.versions |= hello["versions"]
         self.clients[contestant.name] = client
 
+    def add_memory(self, shape, inputs, results):
+        """Puts the memory of a call into the records of those that passed."""
+        for contestant in self._chosen:
+            record = results.get(contestant.name, {})
+            if "best_seconds" in record:
+                record["memory_bytes"] = memory.added_bytes(
+                    contestant.command(self._arguments.workers), shape, inputs, self._threads,
+                    self._cores, self._environment, self._arguments.work)
+
     def restart_dead(self, results):
         for contestant in self._chosen:
             client = self.clients.get(contestant.name)
-            if client is not None and results[contestant.name].get("died"):
+            if client is not None and results.get(contestant.name, {}).get("died"):
                 client.close()
                 del self.clients[contestant.name]
                 self._start(contestant)
@@ -119,12 +134,16 @@ def _run_threads(threads, cores, chosen, shapes, problems, effort, arguments):
         run = {"threads": threads, "cores": cores, "shapes": {}}
         for shape in shapes:
             start = time.monotonic()
-            records = match.play(shape, *problems[shape.name], field.clients, threads, effort,
+            entered = [c for c in chosen if c.runs(shape)]
+            clients = {c.name: field.clients[c.name] for c in entered if c.name in field.clients}
+            records = match.play(shape, *problems[shape.name], clients, threads, effort,
                                  arguments.work / "answer.bin")
+            if shape.work not in GROUPS["forward"]:
+                field.add_memory(shape, problems[shape.name][0], records)
             field.restart_dead(records)
             # In the order of the tables, the absent ones with their reason.
             run["shapes"][shape.name] = {
-                c.name: records.get(c.name) or {"refused": field.absent[c.name]} for c in chosen}
+                c.name: records.get(c.name) or {"refused": field.absent[c.name]} for c in entered}
             print(f"{threads} threads, {shape.title()}: {time.monotonic() - start:.0f} s",
                   file=sys.stderr)
         return run, field.versions
@@ -137,9 +156,10 @@ def main():
     effort = _QUICK_EFFORT if arguments.quick else _EFFORT
     if arguments.seconds is not None:
         effort = dataclasses.replace(effort, seconds=arguments.seconds)
-    shapes = [shape for shape in SHAPES if re.search(arguments.shapes, shape.name)]
-    chosen = [c for c in registry.CONTESTANTS
-              if c.name == "poise" or re.search(arguments.contestants, c.name)]
+    shapes = [shape for shape in SHAPES if re.search(arguments.shapes, shape.name)
+              and any(shape.work in GROUPS[group] for group in arguments.only)]
+    chosen = [c for c in registry.CONTESTANTS if any(map(c.runs, shapes))
+              and (c.name == "poise" or re.search(arguments.contestants, c.name))]
     arguments.work.mkdir(parents=True, exist_ok=True)
     cores = sorted(os.sched_getaffinity(0))
     results = {
@@ -152,7 +172,7 @@ def main():
     problems = {}
     for shape in shapes:
         inputs = problem.make(shape, arguments.work)
-        problems[shape.name] = (inputs, problem.reference(shape, inputs))
+        problems[shape.name] = (inputs, reference.answer(shape, inputs))
     print(f"inputs and float64 answers: {time.monotonic() - started:.0f} s", file=sys.stderr)
     for threads in arguments.threads:
         # The last cores: the first one serves most interrupts.

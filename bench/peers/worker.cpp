@@ -94,6 +94,7 @@ class Server {
     p.head_dim = integer(shape, "head_dim", 1, kMostExtent);
     p.causal = flag(shape, "causal");
     p.window = integer(shape, "window", 0, kMostExtent);
+    p.work = text(shape, "work");
     p.threads = static_cast<int>(integer(request, "threads", 1, kMostThreads));
     const std::string layout = text(shape, "layout");
     if (layout != "bhld" && layout != "blhd")
@@ -103,13 +104,16 @@ class Server {
     if (const poise::Error error = poise::io::open(text(request, "inputs"), &file))
       throw Refusal(error.message());
     const bool strided = layout == "blhd";
-    p.query = input(file, "query", {p.batch, p.q_heads, p.q_len, p.head_dim}, strided, &p);
-    p.key = input(file, "key", {p.batch, p.kv_heads, p.kv_len, p.head_dim}, strided, &p);
-    p.value = input(file, "value", {p.batch, p.kv_heads, p.kv_len, p.head_dim}, strided, &p);
+    const std::vector<std::int64_t> of_query = {p.batch, p.q_heads, p.q_len, p.head_dim};
+    const std::vector<std::int64_t> of_key = {p.batch, p.kv_heads, p.kv_len, p.head_dim};
+    p.query = input(file, "query", of_query, strided, &p);
+    p.key = input(file, "key", of_key, strided, &p);
+    p.value = input(file, "value", of_key, strided, &p);
     if (flag(shape, "padding")) p.lengths = input(file, "lengths", {p.batch}, false, &p);
-    const std::int64_t elements = p.batch * p.q_heads * p.q_len * p.head_dim;
-    p.memory.push_back(aligned(elements * poise::size_bytes(p.query.dtype)));
-    p.out = {p.memory.back().get(), p.query.dtype, p.query.rank, p.query.extents, p.query.strides};
+    for (const auto& [name, like] : names(request, "reads"))
+      p.reads[name] = input(file, name.c_str(), like == "query" ? of_query : of_key, strided, &p);
+    for (const auto& [name, like] : names(request, "results"))
+      p.results.emplace_back(name, result(like == "query" ? p.query : p.key, &p));
 
     problem_ = std::move(p);
     std::string ran;
@@ -117,6 +121,28 @@ class Server {
       throw Refusal(reason);
     ready_ = true;
     return {{"ran", ran}};
+  }
+
+  // The pairs [name, like] of a request.
+  static std::vector<std::pair<std::string, std::string>> names(const Json& request,
+                                                                const char* list) {
+    std::vector<std::pair<std::string, std::string>> pairs;
+    for (const Json& pair : field(request, list)) {
+      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() ||
+          (pair[1] != "query" && pair[1] != "key" && pair[1] != "value"))
+        throw Refusal(std::string(list) + ": " + pair.dump() +
+                      ", expected a name and query, key or value");
+      pairs.emplace_back(pair[0], pair[1]);
+    }
+    return pairs;
+  }
+
+  // Memory for a result in the layout of `like`.
+  static poise::Tensor result(const poise::ConstTensor& like, Problem* p) {
+    std::int64_t bytes = poise::size_bytes(like.dtype);
+    for (int axis = 0; axis < like.rank; ++axis) bytes *= like.extent(axis);
+    p->memory.push_back(aligned(bytes));
+    return {p->memory.back().get(), like.dtype, like.rank, like.extents, like.strides};
   }
 
   // Copies a tensor of the file; `extents` are those of the view. The file orders axes 1 and 2 of a
@@ -148,12 +174,14 @@ class Server {
 
   Json check(const std::string& path) {
     Json answer = time(1);
-    std::vector<float> widened;
-    if (const poise::Error error = poise::io::widen(problem_.out, &widened))
-      throw Refusal(error.message());
     std::ofstream file(path, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(widened.data()),
-               static_cast<std::streamsize>(widened.size() * sizeof(float)));
+    for (const auto& [name, result] : problem_.results) {
+      std::vector<float> widened;
+      if (const poise::Error error = poise::io::widen(result, &widened))
+        throw Refusal(error.message());
+      file.write(reinterpret_cast<const char*>(widened.data()),
+                 static_cast<std::streamsize>(widened.size() * sizeof(float)));
+    }
     if (!file.flush()) throw Refusal("output: cannot write " + path);
     return answer;
   }
@@ -175,11 +203,21 @@ class Server {
 
 void Free::operator()(void* memory) const { std::free(memory); }
 
+poise::ConstTensor Problem::read(const std::string& name) const {
+  const auto it = reads.find(name);
+  return it == reads.end() ? poise::ConstTensor{} : it->second;
+}
+
+poise::Tensor Problem::result(const std::string& name) const {
+  for (const auto& [own, tensor] : results)
+    if (own == name) return tensor;
+  return {};
+}
+
 Memory aligned(std::int64_t bytes) {
   const std::size_t size = (static_cast<std::size_t>(bytes) / kAlignment + 1) * kAlignment;
   void* memory = std::aligned_alloc(kAlignment, size);
   if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory, 0, size);
   return Memory(static_cast<std::byte*>(memory));
 }
 

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace peers {
@@ -27,20 +28,27 @@ struct Free {
 };
 using Memory = std::unique_ptr<std::byte, Free>;
 
-// `bytes` rounded up to kAlignment, aligned, zeroed; throws std::bad_alloc.
+// `bytes` rounded up to kAlignment, aligned, not touched: what a call fills is counted as its
+// memory (memory.py). Throws std::bad_alloc.
 Memory aligned(std::int64_t bytes);
 
-// One problem, fields as in shapes.py. Views are [B, H, L, D], strided when the layout is blhd; out
-// is for the worker to fill, in the layout and dtype of query.
+// One problem, fields as in shapes.py. Views are [B, H, L, D], strided when the layout is blhd;
+// results are for the worker to fill, each in the layout and dtype of the input it is like.
 struct Problem {
+  std::string work;
   std::int64_t batch = 0, q_heads = 0, kv_heads = 0, q_len = 0, kv_len = 0, head_dim = 0;
   bool causal = false;
   std::int64_t window = 0;
   int threads = 1;
   poise::ConstTensor query, key, value;
-  poise::ConstTensor lengths;  // i32 [B], absent without padding
-  poise::Tensor out;
-  std::vector<Memory> memory;  // behind the views
+  poise::ConstTensor lengths;                                  // i32 [B], absent without padding
+  std::map<std::string, poise::ConstTensor> reads;             // beside query, key and value
+  std::vector<std::pair<std::string, poise::Tensor>> results;  // in the order of an answer
+  std::vector<Memory> memory;                                  // behind the views
+
+  // By name, absent when the request did not bring it.
+  poise::ConstTensor read(const std::string& name) const;
+  poise::Tensor result(const std::string& name) const;
 };
 
 class Contestant {

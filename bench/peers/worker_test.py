@@ -2,13 +2,14 @@
 
   worker_test.py WORKER...          (poise_worker, and blas_worker where it was built)
 In: the programs. Out: a line per failure; exit code 0 when there is none. Answers are compared with
-the plain formula in Python's double arithmetic.
+the plain formula in Python's double arithmetic, derivatives with its differences.
 Must not happen here: NumPy or a peer; only Python is needed.
 """
 
 import array
 import dataclasses
 import math
+import operator
 import os
 import pathlib
 import random
@@ -17,11 +18,16 @@ import tempfile
 
 import protocol
 import tensor_file
-from shapes import Shape
+from shapes import RESULTS, Shape
 
 _SECONDS = 30
 # Far above float32 rounding of these small problems, far below a wrong mask or scale.
 _TOLERANCE = 1e-5
+# Relative to 1 and the value: differences with this step are off by its square times the higher
+# derivatives.
+_STEP = 1e-3
+_DERIVATIVE_TOLERANCE = 2e-4
+_GRADIENT_OF = {"query": "dq", "key": "dk", "value": "dv"}
 SHAPES = (
     Shape("full", 1, 4, 4, 16, 16, 8),
     Shape("grouped_causal", 2, 4, 2, 5, 9, 8, causal=True),
@@ -34,13 +40,10 @@ SHAPES = (
 def _make(shape, folder):
     """Writes random inputs; returns path, {name: values}, lengths."""
     values, tensors = {}, {}
-    for name, heads, length in (("query", shape.q_heads, shape.q_len),
-                                ("key", shape.kv_heads, shape.kv_len),
-                                ("value", shape.kv_heads, shape.kv_len)):
-        count = shape.batch * heads * length * shape.head_dim
-        values[name] = array.array("f", (random.gauss(0, 1) for _ in range(count)))
-        axes = (heads, length) if shape.layout == "bhld" else (length, heads)
-        tensors[name] = ("F32", (shape.batch, *axes, shape.head_dim), values[name].tobytes())
+    for name, like in shape.inputs().items():
+        extents = shape.extents(like)
+        values[name] = array.array("f", (random.gauss(0, 1) for _ in range(math.prod(extents))))
+        tensors[name] = ("F32", extents, values[name].tobytes())
     lengths = [shape.kv_len] * shape.batch
     if shape.padding:
         lengths = [random.randint(1, shape.kv_len) for _ in range(shape.batch)]
@@ -51,10 +54,14 @@ def _make(shape, folder):
 
 
 def _row(shape, values, name, b, h, i):
-    heads = shape.q_heads if name == "query" else shape.kv_heads
-    length = shape.q_len if name == "query" else shape.kv_len
+    _, heads, length, _ = _bhld(shape, name)
     index = (b * heads + h) * length + i if shape.layout == "bhld" else (b * length + i) * heads + h
     return values[name][index * shape.head_dim:(index + 1) * shape.head_dim]
+
+
+def _bhld(shape, name):
+    like = (shape.inputs() | RESULTS[shape.work])[name]
+    return dataclasses.replace(shape, layout="bhld").extents(like)
 
 
 def _expected(shape, values, lengths):
@@ -81,20 +88,29 @@ def _expected(shape, values, lengths):
 
 
 def _load(shape, path, **changes):
-    fields = dataclasses.asdict(shape) | changes
-    return {"verb": "load", "shape": fields, "inputs": path, "threads": 1}
+    request = shape.request(path, threads=1)
+    return request | {"shape": request["shape"] | changes}
+
+
+def _check(client, shape, path, folder):
+    """Loads a problem and has it solved once; returns the answer's values, or a failure's text."""
+    answer = client.ask(_load(shape, path), _SECONDS)
+    if "ran" not in answer:
+        return f"{shape.name}: {answer}"
+    output = os.path.join(folder, "out.bin")
+    answer = client.ask({"verb": "check", "output": output}, _SECONDS)
+    if "seconds" not in answer:
+        return f"{shape.name}: {answer}"
+    return array.array("f", pathlib.Path(output).read_bytes())
 
 
 def _answers_are_right(client, folder):
     for shape in SHAPES:
         path, values, lengths = _make(shape, folder)
-        answer = client.ask(_load(shape, path), _SECONDS)
-        if "ran" not in answer:
-            yield f"{shape.name}: {answer}"
+        got = _check(client, shape, path, folder)
+        if isinstance(got, str):
+            yield got
             continue
-        output = os.path.join(folder, "out.bin")
-        client.ask({"verb": "check", "output": output}, _SECONDS)
-        got = array.array("f", pathlib.Path(output).read_bytes())
         expected = _expected(shape, values, lengths)
         worst = max(abs(x - y) for x, y in zip(got, expected))
         if len(got) != len(expected) or not worst < _TOLERANCE:
@@ -102,6 +118,94 @@ def _answers_are_right(client, folder):
         seconds = client.ask({"verb": "time", "repeats": 3}, _SECONDS).get("seconds")
         if not seconds or not seconds > 0:
             yield f"{shape.name}: no time, got {seconds}"
+
+
+def _in_order(shape, values, name):
+    """A tensor of the file in the order [B, H, L, D]."""
+    batch, heads, length, _ = _bhld(shape, name)
+    return [x for b in range(batch) for h in range(heads) for i in range(length)
+            for x in _row(shape, values, name, b, h, i)]
+
+
+def _dot(x, y):
+    return sum(map(operator.mul, x, y))
+
+
+def _moved(shape, values, lengths, *moves):
+    """Attention with query, key and value moved by the sum of (step, {name: direction})."""
+    at = dict(values)
+    for step, direction in moves:
+        for name, along in direction.items():
+            at[name] = [x + step * u for x, u in zip(at[name], along)]
+    return _expected(shape, at, lengths)
+
+
+def _slope(of):
+    """d/dt of(t) at 0, by central differences."""
+    return (of(_STEP) - of(-_STEP)) / (2 * _STEP)
+
+
+def _derivatives_of(shape, values, lengths, got):
+    """Yields (what, value of the worker, value expected) for a work that is not forward.
+
+    The oracle is forward alone: gradients are compared along a direction u, first derivatives as
+    slopes of L = <dout, out>, second ones as mixed slopes of L along u and the problem's direction.
+    """
+    names = ("query", "key", "value")
+    if "out" in got:
+        yield from (("out", *pair) for pair in zip(got["out"], _expected(shape, values, lengths)))
+    direction = {name: values[f"direction_{name}"] for name in names
+                 if f"direction_{name}" in values}
+    if direction:
+        plus, minus = (_moved(shape, values, lengths, (step, direction))
+                       for step in (_STEP, -_STEP))
+        tangent = [(x - y) / (2 * _STEP) for x, y in zip(plus, minus)]
+        for name in {"tangent_out", "second_dout"} & got.keys():
+            yield from ((name, *pair) for pair in zip(got[name], tangent))
+    if "dout" not in values:
+        return
+    dout = _in_order(shape, values, "dout")
+    for name in names:
+        u = {name: [random.gauss(0, 1) for _ in values[name]]}
+        in_order = _in_order(shape, u, name)
+        for result, moves in ((_GRADIENT_OF[name], ()), (f"second_{name}", (direction,))):
+            if result in got:
+                def along_u(step, *more):
+                    return _dot(dout, _moved(shape, values, lengths, (step, u), *more))
+
+                slope = _slope(along_u) if not moves else _slope(
+                    lambda t: _slope(lambda s, t=t: along_u(s, (t, direction))))
+                yield result, _dot(got[result], in_order), slope
+
+
+def _derivatives_are_right(client, folder):
+    for work in RESULTS.keys() - {"forward"}:
+        for plain in SHAPES:
+            shape = dataclasses.replace(plain, name=f"{work}_{plain.name}", work=work)
+            path, values, lengths = _make(shape, folder)
+            answer = _check(client, shape, path, folder)
+            if isinstance(answer, str):
+                yield answer
+                continue
+            got, begin = {}, 0
+            for name in RESULTS[work]:
+                end = begin + math.prod(_bhld(shape, name))
+                got[name], begin = answer[begin:end], end
+            if begin != len(answer):
+                yield f"{shape.name}: {len(answer)} values, {begin} expected"
+            bad = [f"{name} is {x}, expected {y}"
+                   for name, x, y in _derivatives_of(shape, values, lengths, got)
+                   if not abs(x - y) < _DERIVATIVE_TOLERANCE * (1 + abs(y))]
+            if bad:
+                yield f"{shape.name}: {bad[0]}"
+
+
+def _derivatives_are_refused(client, folder):
+    shape = dataclasses.replace(SHAPES[0], name="backward", work="backward")
+    path, _, _ = _make(shape, folder)
+    reason = client.ask(_load(shape, path), _SECONDS).get("refused", "")
+    if "forward only" not in reason:
+        yield f"backward: expected 'forward only', got '{reason}'"
 
 
 def _bad_requests_are_refused(client, folder):
@@ -119,6 +223,8 @@ def _bad_requests_are_refused(client, folder):
         (_load(shape, path, causal=1), "causal"),
         (_load(shape, path, layout="dlhb"), "dlhb"),
         (_load(shape, path, kv_len=17), "key"),
+        (_load(shape, path) | {"reads": [["dout", "query"]]}, "dout"),
+        (_load(shape, path) | {"results": [["out", "lse"]]}, "lse"),
         (_load(shape, path, padding=True), "lengths"),
         (_load(shape, path + "x"), "safetensorsx"),
         (_load(shape, not_tensors), "not_tensors"),
@@ -147,7 +253,9 @@ def main():
             versions = client.ask({"verb": "hello"}, _SECONDS).get("versions")
             if not versions:
                 failures.append(f"{worker}: no versions")
-            for test in (_answers_are_right, _bad_requests_are_refused):
+            has_derivatives = os.path.basename(worker).startswith("poise")
+            for test in (_answers_are_right, _bad_requests_are_refused,
+                         _derivatives_are_right if has_derivatives else _derivatives_are_refused):
                 failures += [f"{os.path.basename(worker)}: {line}" for line in test(client, folder)]
             client.close()
     if len(sys.argv) < 2:

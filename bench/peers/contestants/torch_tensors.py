@@ -28,8 +28,12 @@ def load(fields, path, threads):
     torch.set_grad_enabled(False)
     shape = Shape(**fields)
     arrays = problem.load(path)
-    tensors = [_tensor(arrays[name], shape) for name in ("query", "key", "value")]
-    return shape, tensors, arrays.get("lengths")
+    return shape, named(arrays, shape, ("query", "key", "value")), arrays.get("lengths")
+
+
+def named(arrays, shape, names):
+    """Tensors of the file, seen as [B, H, L, D]."""
+    return [_tensor(arrays[name], shape) for name in names]
 
 
 def additive_mask(shape, lengths):
