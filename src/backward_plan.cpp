@@ -40,8 +40,9 @@ BackwardPlan make_backward_plan(const Problem& problem, const Kernels& kernels, 
   plan.flops = 2 * products * dims * plan.visible_pairs;
   plan.threads = std::max(threads, 1);
   // A row waits for the one before, so more threads than blocks or tiles only watch.
-  const std::int64_t most =
-      plan.units * std::max(std::min(plan.rows(), plan.tiles), std::int64_t{1});
+  const double most =
+      static_cast<double>(plan.units) *
+      static_cast<double>(std::max(std::min(plan.rows(), plan.tiles), std::int64_t{1}));
   plan.slots = threads_worth_waking(plan.flops, most, plan.threads);
   plan.whole_units = choose_whole_units(plan);
   plan.block_bytes = aligned(kernel.block_bytes(problem.head_dim, problem.value_dim));

@@ -104,7 +104,9 @@ TaskPlan cut(const Problem& problem, const Kernels& kernels, int threads, bool b
 
   plan.threads = std::max(threads, 1);
   const std::int64_t cuts = by_rows ? 1 : std::max(plan.splits, std::int64_t{1});
-  plan.slots = threads_worth_waking(work_of(plan, problem), plan.units * cuts, plan.threads);
+  plan.slots = threads_worth_waking(work_of(plan, problem),
+                                    static_cast<double>(plan.units) * static_cast<double>(cuts),
+                                    plan.threads);
   plan.parts = by_rows ? 1 : choose_parts(plan);
   plan.tasks = plan.units * plan.parts;
   plan.slot_bytes = aligned(plan.forward->workspace_bytes(problem.head_dim, problem.value_dim));
@@ -129,8 +131,8 @@ double count_visible_pairs(const Problem& problem) {
 }
 
 // None below kFlopsPerThread, and none without a task of its own.
-int threads_worth_waking(double flops, std::int64_t tasks, int threads) {
-  const double worth = std::min(flops / kFlopsPerThread, static_cast<double>(tasks));
+int threads_worth_waking(double flops, double tasks, int threads) {
+  const double worth = std::min(flops / kFlopsPerThread, tasks);
   return static_cast<int>(std::clamp(worth, 1.0, static_cast<double>(threads)));
 }
 

@@ -64,7 +64,7 @@ TaskPlan make_row_plan(const Problem& problem, const Kernels& kernels, int threa
 double count_visible_pairs(const Problem& problem);
 
 // Threads that are worth waking for so much work, at most one per task.
-int threads_worth_waking(double flops, std::int64_t tasks, int threads);
+int threads_worth_waking(double flops, double tasks, int threads);
 
 // Task `index` in [0, plan.tasks).
 TaskIndex task_at(const TaskPlan& plan, std::int64_t index);

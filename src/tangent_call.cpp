@@ -56,7 +56,8 @@ TangentPlan make_tangent_plan(const Problem& problem, const Kernels& kernels, in
   plan.tasks = problem.batch * problem.q_heads * plan.chunks;
   const double dims =
       3 * static_cast<double>(problem.head_dim) + 2 * static_cast<double>(problem.value_dim);
-  plan.slots = threads_worth_waking(2 * dims * count_visible_pairs(problem), plan.tasks, threads);
+  plan.slots = threads_worth_waking(2 * dims * count_visible_pairs(problem),
+                                    static_cast<double>(plan.tasks), threads);
   plan.slot_bytes = aligned(plan.kernel->workspace_bytes(problem.head_dim, problem.value_dim));
   return plan;
 }
