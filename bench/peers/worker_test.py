@@ -160,7 +160,7 @@ def _derivatives_of(shape, values, lengths, got):
         plus, minus = (_moved(shape, values, lengths, (step, direction))
                        for step in (_STEP, -_STEP))
         tangent = [(x - y) / (2 * _STEP) for x, y in zip(plus, minus)]
-        for name in {"tangent_out", "second_dout"} & got.keys():
+        for name in (name for name in ("tangent_out", "second_dout") if name in got):
             yield from ((name, *pair) for pair in zip(got[name], tangent))
     if "dout" not in values:
         return
@@ -179,7 +179,7 @@ def _derivatives_of(shape, values, lengths, got):
 
 
 def _derivatives_are_right(client, folder):
-    for work in RESULTS.keys() - {"forward"}:
+    for work in (work for work in RESULTS if work != "forward"):
         for plain in SHAPES:
             shape = dataclasses.replace(plain, name=f"{work}_{plain.name}", work=work)
             path, values, lengths = _make(shape, folder)
