@@ -261,8 +261,7 @@ run_tests() {
   run_ctest asan -LE 'slow|lint|install'
   say "thread sanitizer (build/tsan)"
   build tsan all
-  TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan_suppressions.txt" \
-    run_ctest tsan -L 'laws|per_isa' -LE slow
+  run_ctest tsan -L 'laws|per_isa' -LE slow
   say "clang (build/clang)"
   build clang all -DPOISE_BUILD_FUZZERS=ON
   run_ctest clang -LE 'slow|lint|install'

@@ -273,7 +273,7 @@ void bias_place(const Call& call, const BiasAxes& axes, std::int64_t b, std::int
               std::min(task.problem.row_begin + call.kernel.tile_rows, p.q_length(from));
           if (task.problem.row_begin >= task.problem.row_end) continue;
           call.kernel.open_tile(task);
-          call.kernel.bias_step(task);
+          plan.bias_step(task);
         }
       }
     }

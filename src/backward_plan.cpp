@@ -27,7 +27,7 @@ BackwardPlan make_backward_plan(const Problem& problem, const Kernels& kernels, 
   BackwardPlan plan;
   const KernelSet& set = problem.dtype == DType::f64 ? kernels.f64 : kernels.f32;
   plan.kernel = derivative == Derivative::first ? &set.backward : &set.second;
-  plan.lanes = set.lanes;
+  if (derivative == Derivative::first) plan.bias_step = set.bias_step;
   const BackwardKernel& kernel = *plan.kernel;
   plan.units = problem.batch * problem.kv_heads;
   plan.group = problem.q_heads == 0 ? 0 : problem.group;

@@ -29,10 +29,10 @@ enum class Derivative : std::uint8_t { first, second };
 
 struct BackwardPlan {
   const BackwardKernel* kernel = nullptr;
-  int lanes = 1;                 // numbers per vector
-  std::int64_t units = 0;        // batch * kv_heads
-  std::int64_t group = 1;        // query heads of a unit
-  std::int64_t tiles = 0;        // of queries, of the longest sequence
+  void (*bias_step)(BackwardTask& task) = nullptr;  // for Derivative::first
+  std::int64_t units = 0;                           // batch * kv_heads
+  std::int64_t group = 1;                           // query heads of a unit
+  std::int64_t tiles = 0;                           // of queries, of the longest sequence
   std::int64_t blocks = 1;       // of keys, of the longest sequence; at least 1, perhaps empty
   std::int64_t whole_units = 0;  // the first ones, handed out whole
   int threads = 1;               // allowed

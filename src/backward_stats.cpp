@@ -29,11 +29,8 @@ Error no_memory() {
 
 void fold_head(const Folding& folding, std::int64_t head, GradientStats* gradient) {
   const Problem& p = folding.checked.problem;
-  const std::int64_t lanes = folding.plan.lanes;
-  const std::int64_t every = folding.checked.stats->request.every;
   for (std::int64_t b = 0; b < p.batch; ++b) {
-    fold_gradients(folding.rows + (b * p.q_heads + head) * p.q_len, p.q_length(b), lanes, every,
-                   gradient);
+    fold_gradients(folding.rows + (b * p.q_heads + head) * p.q_len, p.q_length(b), gradient);
     // Blocks that a batch does not reach have left nothing.
     const std::int64_t unit = b * p.kv_heads + head / p.group;
     for (std::int64_t block = 0; block * kBlock < p.kv_length(b); ++block) {

@@ -275,12 +275,10 @@ void fold_rows(const RowTally* rows, std::int64_t count, std::int64_t which, con
   count_places(offsets, &head->argmax_offset);
 }
 
-void fold_gradients(const RowGradient* rows, std::int64_t count, std::int64_t lanes,
-                    std::int64_t every, GradientStats* gradient) {
+void fold_gradients(const RowGradient* rows, std::int64_t count, GradientStats* gradient) {
   for (std::int64_t i = 0; i < count; ++i) {
     const RowGradient& row = rows[i];
     gradient->dq_squares += row.dq_squares;
-    if (i / lanes % every != 0) continue;
     if (!std::isfinite(row.sent_squares) || !std::isfinite(row.arrived_squares)) {
       ++gradient->nonfinite_rows;
       continue;

@@ -48,11 +48,9 @@ inline std::int64_t offset_from_diagonal(std::int64_t key, std::int64_t row,
 void fold_rows(const RowTally* rows, std::int64_t count, std::int64_t which, const TaskFacts& facts,
                HeadStats* head);
 
-// Adds `count` rows of one batch, from query 0 on, as backward left them: norms of every row, the
-// rest of those whose i / lanes is a multiple of `every`.
+// Adds `count` rows of one batch as backward left them; a row that was not sampled has no keys.
 // Cost: about 20 ns a row; allocates when sketches widen.
-void fold_gradients(const RowGradient* rows, std::int64_t count, std::int64_t lanes,
-                    std::int64_t every, GradientStats* gradient);
+void fold_gradients(const RowGradient* rows, std::int64_t count, GradientStats* gradient);
 
 // Adds a kernel's histogram [below, kHistogramBins bins, above] to the head's.
 void fold_histogram(const std::int64_t* counts, HeadStats* head);

@@ -231,10 +231,11 @@ TEST(gradient_bits, a_call_in_a_forked_child_gives_the_bits_of_the_parents_call)
     const ForwardState state(g.problem);
     const GradientOutputs expected = run(g, state, {.threads = 2});
     for (int n = 0; n < 2; ++n)
-      EXPECT_EQ(in_forked_child([&] {
-                  return difference(expected, run(g, state, {.threads = 2}), "in the child");
-                }),
-                "");
+      EXPECT_EQ(
+          in_forked_child(
+              [&] { return difference(expected, run(g, state, {.threads = 2}), "in the child"); },
+              kChildSeconds, Leaving::at_once),
+          "");
     EXPECT_EQ(difference(expected, run(g, state, {.threads = 2}), "afterwards"), "");
   }
 }

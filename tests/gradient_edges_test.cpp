@@ -275,6 +275,18 @@ TEST(gradient_edges, huge_finite_scores_have_finite_gradients) {
   });
 }
 
+TEST(gradient_edges, a_mask_that_hides_nothing_changes_no_bit) {
+  for_each_isa_and_dtype([](DType dtype) {
+    // Several tiles of queries and blocks of keys, the last ones short.
+    const GradientProblem g = made({1, 2, 1, 150, 300, 16, 16}, dtype, 814, 2, true);
+    const GradientOutputs bare = run(g);
+    GradientProblem masked = g;
+    masked.problem.mask = TensorBuffer(DType::boolean, {150, 300});
+    masked.problem.mask.fill([] { return 1.0; });
+    EXPECT_EQ(difference(run(masked), bare, "a mask of true"), "");
+  });
+}
+
 // Dots beyond the range of f32 (or a bias of +inf): those rows are NaN, with the keys they see.
 TEST(gradient_edges, an_infinite_logit_makes_its_row_nan_and_no_other) {
   for_each_isa_and_dtype([](DType dtype) {

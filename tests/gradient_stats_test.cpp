@@ -11,8 +11,8 @@
 #include <limits>
 
 #include "isa/dispatch.h"
+#include "support/gradient_run.h"
 #include "support/isa.h"
-#include "support/measured_call.h"
 #include "support/shuffled_executor.h"
 #include "support/thread_executor.h"
 
@@ -110,9 +110,9 @@ void expect_same_head(const GradientProblem& g, std::int64_t h, const GradientSt
 }
 
 void expect_fused_equals_definition(const GradientProblem& g, const StatsRequest& request,
-                                    const HowToMeasure& how = {}) {
+                                    const GradientWish& how = {}) {
   SCOPED_TRACE(g.problem.describe());
-  const MeasuredCall call = measured_call(g, request, how);
+  const GradientOutputs call = measured_run(g, request, how);
   ASSERT_FALSE(call.error) << call.error.message();
   const ReferenceGradients<double> gradients = reference_gradients_of<double>(g);
   const auto expected =
@@ -124,7 +124,7 @@ void expect_fused_equals_definition(const GradientProblem& g, const StatsRequest
                      expected[h]);
     double squared = 0;
     for (const ReferenceGradientRow& row : expected[h].rows) squared += row.expected;
-    if (how.fresh_stats || expected[h].silent_rows + expected[h].nonfinite_rows > 0) continue;
+    if (expected[h].silent_rows + expected[h].nonfinite_rows > 0) continue;
     expect_close(call.stats.heads[h].sum_expected_transmission_squared, squared,
                  slack_of(g.problem.dtype), "expected");
   }
@@ -180,7 +180,7 @@ TEST(gradient_stats, rows_that_a_sink_has_swallowed_are_not_measured) {
     GradientProblem g = problem_of_shape({1, 1, 1, 20, 30, 16, 8}, dtype, 908);
     g.problem.sinks = TensorBuffer(g.problem.number_dtype(), {1});
     g.problem.sinks.set(0, 2000);
-    const MeasuredCall call = measured_call(g, kFull);
+    const GradientOutputs call = measured_run(g, kFull);
     ASSERT_FALSE(call.error) << call.error.message();
     EXPECT_FALSE(call.stats.heads[0].gradient.measured());
     EXPECT_EQ(call.stats.heads[0].measured_rows, 20);
@@ -230,7 +230,7 @@ TEST(gradient_stats, silent_and_nonfinite_rows_are_counted_and_left_out) {
     g.dout.set(g.dout.index({0, 0, 5, 2}), kInfinity);
     g.dout.set(g.dout.index({1, 0, 25, 2}), std::numeric_limits<double>::quiet_NaN());
     expect_fused_equals_definition(g, kFull);
-    const MeasuredCall call = measured_call(g, kFull);
+    const GradientOutputs call = measured_run(g, kFull);
     EXPECT_EQ(call.stats.heads[0].gradient.nonfinite_rows, 3);
     EXPECT_EQ(call.stats.heads[0].gradient.silent_rows, 17);
   });
@@ -241,13 +241,13 @@ TEST(gradient_stats, the_size_of_the_gradient_changes_no_ratio) {
   for (const std::string& isa : available_isas()) {
     const IsaScope scope(isa);
     GradientProblem g = problem_of_shape({1, 2, 1, 40, 200, 16, 8}, DType::f32, 913);
-    const GradientStats expected = measured_call(g, kFull).stats.heads[1].gradient;
+    const GradientStats expected = measured_run(g, kFull).stats.heads[1].gradient;
     for (int power : {-90, -60, -20, 20, 60}) {
       GradientProblem scaled = g;
       scaled.dout = g.dout.copied(Layout::contiguous);
       for (std::int64_t n = 0; n < g.dout.count(); ++n)
         scaled.dout.set(n, std::ldexp(g.dout.at(n), power));
-      const GradientStats got = measured_call(scaled, kFull).stats.heads[1].gradient;
+      const GradientStats got = measured_run(scaled, kFull).stats.heads[1].gradient;
       SCOPED_TRACE(power);
       // Beyond 2^-30 ... 2^30 other sums are gathered: the same to rounding.
       const double rounding = std::abs(power) < 30 ? 0 : 1e-6;
@@ -269,17 +269,17 @@ TEST(gradient_stats, threads_change_no_bit_and_statistics_none_of_the_gradients)
   for_each_isa_and_dtype([](DType dtype) {
     GradientProblem g = problem_of_shape({3, 4, 2, 140, 700, 16, 8}, dtype, 914);
     g.problem.options.causal = Causal::top_left();
-    const MeasuredCall one = measured_call(g, kFull);
+    const GradientOutputs one = measured_run(g, kFull);
     ASSERT_FALSE(one.error) << one.error.message();
     ThreadExecutor threads(4);
     ShuffledExecutor shuffled(1, 915);
     for (Executor* executor :
          {static_cast<Executor*>(&threads), static_cast<Executor*>(&shuffled)}) {
-      const MeasuredCall many = measured_call(g, kFull, {.executor = executor});
+      const GradientOutputs many = measured_run(g, kFull, {.executor = executor});
       ASSERT_FALSE(many.error) << many.error.message();
       EXPECT_EQ(many.stats.heads, one.stats.heads);
     }
-    const MeasuredCall silent = measured_call(g, {.level = StatsLevel::off});
+    const GradientOutputs silent = measured_run(g, {.level = StatsLevel::off});
     ASSERT_FALSE(silent.error) << silent.error.message();
     EXPECT_TRUE(silent.stats.heads.empty());
     EXPECT_EQ(first_difference(one.dq, silent.dq), "");
@@ -291,9 +291,12 @@ TEST(gradient_stats, threads_change_no_bit_and_statistics_none_of_the_gradients)
 TEST(gradient_stats, only_the_gradient_of_forwards_statistics_is_written) {
   const GradientProblem g = problem_of_shape({1, 4, 2, 40, 60, 16, 8}, DType::f32, 916);
   Stats of_forward = run(g.problem, {.stats = kFull}).stats;
-  MeasuredCall call = measured_call(g, kFull);
+  GradientOutputs call = measured_run(g, kFull);
   ASSERT_FALSE(call.error) << call.error.message();
-  const MeasuredCall fresh = measured_call(g, kFull, {.fresh_stats = true});
+  ForwardState state(g.problem);
+  state.stats = {};
+  state.stats.request = kFull;
+  const GradientOutputs fresh = run(g, state, {.statistics = true});
   ASSERT_FALSE(fresh.error) << fresh.error.message();
   EXPECT_EQ(fresh.stats.head_dim, 16);
   EXPECT_EQ(fresh.stats.kv_heads, 2);
@@ -310,7 +313,7 @@ TEST(gradient_stats, only_the_gradient_of_forwards_statistics_is_written) {
 
 TEST(gradient_stats, merging_two_calls_is_measuring_both) {
   const GradientProblem whole = problem_of_shape({2, 2, 1, 40, 60, 16, 8}, DType::f64, 917);
-  const MeasuredCall expected = measured_call(whole, kFull);
+  const GradientOutputs expected = measured_run(whole, kFull);
   ASSERT_FALSE(expected.error) << expected.error.message();
   Stats merged;
   for (std::int64_t b = 0; b < 2; ++b) {
@@ -319,7 +322,7 @@ TEST(gradient_stats, merging_two_calls_is_measuring_both) {
     for (TensorBuffer* tensor : {&part.problem.query, &part.problem.key, &part.problem.value})
       *tensor = tensor->sliced(0, b, 1);
     part.dout = whole.dout.sliced(0, b, 1);
-    ASSERT_FALSE(merged.merge(measured_call(part, kFull).stats));
+    ASSERT_FALSE(merged.merge(measured_run(part, kFull).stats));
   }
   for (std::size_t h = 0; h < 2; ++h) {
     const GradientStats &got = merged.heads[h].gradient, &want = expected.stats.heads[h].gradient;

@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-#include "support/measured_call.h"
+#include "support/gradient_run.h"
 #include "support/oracle.h"
 
 namespace poise::test {
@@ -33,7 +33,7 @@ TEST(gradient_theory, independent_gradients_pass_what_the_jacobian_expects) {
   for (double spread : {0.3, 1.0, 4.0}) {
     const GradientProblem g =
         with_sent_gradients({1, kHeads, kHeads, kRows, kKeys, 16, kKeys}, DType::f32, 921, spread);
-    const MeasuredCall call = measured_call(g, {.level = StatsLevel::full});
+    const GradientOutputs call = measured_run(g, {.level = StatsLevel::full});
     ASSERT_FALSE(call.error) << call.error.message();
     double mean = 0, squares = 0, expected = 0;
     for (const HeadStats& head : call.stats.heads) {

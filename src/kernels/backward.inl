@@ -567,11 +567,11 @@ void guarded(BackwardTask& task) {
 
 template <class S>
 constexpr BackwardKernel make_backward() {
-  return {static_cast<int>(kQueries<S>),   &gradient_block_bytes<S>,
-          &gradient_tile_bytes<S>,         &gradient_sums_bytes<S>,
-          &guarded<S, run_open_block<S>>,  &guarded<S, run_open_tile<S>>,
-          &guarded<S, run_step<S>>,        &guarded<S, run_close_tile<S>>,
-          &guarded<S, run_close_block<S>>, &guarded<S, run_bias_step<S>>};
+  return {static_cast<int>(kQueries<S>),  &gradient_block_bytes<S>,
+          &gradient_tile_bytes<S>,        &gradient_sums_bytes<S>,
+          &guarded<S, run_open_block<S>>, &guarded<S, run_open_tile<S>>,
+          &guarded<S, run_step<S>>,       &guarded<S, run_close_tile<S>>,
+          &guarded<S, run_close_block<S>>};
 }
 
 }  // namespace poise::POISE_NAMESPACE

@@ -141,8 +141,8 @@ struct MaterialiseTask {
 };
 
 // What backward sums up over the keys of one query row, and its share of what is summed over rows.
-// Fields that are not wanted hold 0. The first three are of rows whose i / lanes is a multiple of
-// ForwardTask::every: p is the softmax over keys, sums leave out stand-ins for -inf.
+// Fields that are not wanted hold 0, and so do the first three of rows whose i / lanes is no
+// multiple of ForwardTask::every: p is the softmax over keys, sums leave out stand-ins for -inf.
 struct RowGradient {
   double keys;             // n: visible keys less stand-ins
   double sent_squares;     // sum of (dP - mean dP)^2
@@ -191,8 +191,6 @@ struct BackwardKernel {
   void (*step)(BackwardTask& task);
   void (*close_tile)(BackwardTask& task);
   void (*close_block)(BackwardTask& task);
-  // In place of step, for the gradient of a bias alone: adds d logits of the pair to bias_sums.
-  void (*bias_step)(BackwardTask& task);
 };
 
 // Forward mode for rows of one head, at most task_rows: how out and lse move along a direction in
@@ -245,6 +243,9 @@ struct KernelSet {
   ForwardKernel wide;    // queries along the lanes: many rows, limited by arithmetic
   ForwardKernel narrow;  // keys along the lanes: few rows, limited by the reading of keys
   BackwardKernel backward;
+  // In place of backward.step, for the gradient of a bias alone: adds d logits of the pair to
+  // bias_sums.
+  void (*bias_step)(BackwardTask& task);
   TangentKernel tangent;
   BackwardKernel second;  // gradients of what backward gives, along a direction
   void (*materialise)(const MaterialiseTask& task);  // with the workspace of `wide`

@@ -283,8 +283,7 @@ constexpr BackwardKernel make_second() {
           &guarded<S, run_open_second_tile<S>>,
           &guarded<S, run_second_step<S>>,
           &guarded<S, run_close_tile<S>>,
-          &guarded<S, run_close_block<S>>,
-          nullptr};
+          &guarded<S, run_close_block<S>>};
 }
 
 }  // namespace poise::POISE_NAMESPACE

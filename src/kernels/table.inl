@@ -131,10 +131,19 @@ constexpr ForwardKernel make_forward() {
 
 template <class S>
 constexpr KernelSet make_set() {
-  return {S::kLanes,          make_forward<S>(), make_forward<Narrow<S>>(),
-          make_backward<S>(), make_tangent<S>(), make_second<S>(),
-          &materialise<S>,    &merge<S>,         &finish<S>,
-          &exp_array<S>,      &tanh_array<S>,    &fma_chain<S>,
+  return {S::kLanes,
+          make_forward<S>(),
+          make_forward<Narrow<S>>(),
+          make_backward<S>(),
+          &guarded<S, run_bias_step<S>>,
+          make_tangent<S>(),
+          make_second<S>(),
+          &materialise<S>,
+          &merge<S>,
+          &finish<S>,
+          &exp_array<S>,
+          &tanh_array<S>,
+          &fma_chain<S>,
           &read_stream<S>};
 }
 

@@ -19,14 +19,15 @@ Extents extents_of(const TensorBuffer& tensor) {
 
 }  // namespace
 
-ForwardState::ForwardState(const Problem& problem) {
-  const Outputs o = test::run(problem, {.stats = {.level = StatsLevel::core}});
+ForwardState::ForwardState(const Problem& problem, const StatsRequest& request) {
+  const Outputs o = test::run(problem, {.stats = request});
   if (o.error) throw std::runtime_error(o.error.message() + "; " + problem.describe());
   out = o.out;
   row_max = o.row_max;
   row_sum = o.row_sum;
   lse = o.lse;
   stats = o.stats;
+  stats.request = request;  // where level off left it alone
 }
 
 std::vector<std::pair<const char*, const TensorBuffer*>> GradientOutputs::tensors() const {
@@ -62,17 +63,23 @@ GradientOutputs run(const GradientProblem& g, const ForwardState& state, const G
   Options options = p.call_options();
   options.executor = wish.executor;
   options.threads = wish.threads;
-  Stats stats = state.stats;
+  o.stats = state.stats;
   o.error = backward(p.query.view(), p.key.view(), p.value.view(), forward,
                      {g.dout.view(), g.dlse.view()},
                      {o.dq.view(), o.dk.view(), o.dv.view(), o.dbias.view(), o.dsinks.view(),
                       o.dscale.view(), o.dslopes.view()},
-                     options, wish.statistics ? &stats : nullptr);
+                     options, wish.statistics ? &o.stats : nullptr);
   return o;
 }
 
 GradientOutputs run(const GradientProblem& g, const GradientWish& wish) {
   return run(g, ForwardState(g.problem), wish);
+}
+
+GradientOutputs measured_run(const GradientProblem& g, const StatsRequest& request,
+                             GradientWish wish) {
+  wish.statistics = true;
+  return run(g, ForwardState(g.problem, request), wish);
 }
 
 std::string difference(const GradientOutputs& a, const GradientOutputs& b,

@@ -17,9 +17,10 @@ namespace poise::test {
 // What a forward call hands to backward().
 struct ForwardState {
   TensorBuffer out, row_max, row_sum, lse;
-  Stats stats;  // of level core
+  Stats stats;
 
-  explicit ForwardState(const Problem& problem);
+  explicit ForwardState(const Problem& problem,
+                        const StatsRequest& request = {.level = StatsLevel::core});
 };
 
 // Which gradients a run asks for, and how.
@@ -28,7 +29,7 @@ struct GradientWish {
   Extents bias_extents{};       // of dbias where no bias is given; empty = not asked for
   bool scale_per_head = false;  // dscale [Hq], else [1]
   bool from_lse = false;        // backward gets lse in place of row_max and row_sum
-  bool statistics = false;
+  bool statistics = false;      // into the Stats that forward left
   Layout layout = Layout::contiguous;
   Placement placement = Placement::heap;
   Executor* executor = nullptr;
@@ -38,6 +39,7 @@ struct GradientWish {
 struct GradientOutputs {
   Error error;
   TensorBuffer dq, dk, dv, dbias, dsinks, dscale, dslopes;
+  Stats stats;  // with statistics
 
   // Every gradient with its name, the absent ones too.
   std::vector<std::pair<const char*, const TensorBuffer*>> tensors() const;
@@ -46,6 +48,10 @@ struct GradientOutputs {
 GradientOutputs run(const GradientProblem& g, const ForwardState& state,
                     const GradientWish& wish = {});
 GradientOutputs run(const GradientProblem& g, const GradientWish& wish = {});
+
+// Forward and backward, both measured as requested into the same Stats.
+GradientOutputs measured_run(const GradientProblem& g, const StatsRequest& request,
+                             GradientWish wish = {});
 
 // "dk [0, 1, 5, 2]: 1 against 1.0000001" for the first bit that differs between gradients that both
 // runs wrote, or an error; empty when all is well.
