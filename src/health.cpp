@@ -22,6 +22,11 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLargestF16 = 65504;
 
+// Measured rows to divide by: 0 / NaN and n / NaN read as NaN, nothing was measured.
+double rows_of(const HeadStats& head) {
+  return head.measured_rows > 0 ? static_cast<double>(head.measured_rows) : kNaN;
+}
+
 // The place most rows agree on, with its share; ties go to the smallest place.
 std::pair<std::int64_t, double> most_frequent(const PlaceCounts& counts, double rows) {
   std::int64_t place = 0, most = 0;
@@ -47,6 +52,27 @@ void read_sink(const HeadStats& head, Readout* r) {
     r->sink_weight = weight;
     r->sink_key = k;
   }
+}
+
+// dH/d ln beta, mean over rows; NaN below level full.
+double entropy_sensitivity(const HeadStats& head) {
+  return head.gain.count() > 0 ? -head.sum_temperature_variance / rows_of(head) : kNaN;
+}
+
+WhatIfReadout read_what_if(const HeadStats& head, const Stats& stats, const std::string& label) {
+  const Readout r = read_out(head, stats);
+  WhatIfReadout w;
+  w.label = label;
+  w.scale = head.scale;
+  w.softcap = stats.softcap;
+  w.sigma = (stats.logits_differ() ? head.logits : head.scores).sigma.quantile(0.5);
+  w.entropy = std::isnan(r.entropy_ratio) ? kNaN : head.sum_entropy / rows_of(head);
+  w.entropy_ratio = r.entropy_ratio;
+  w.above_99 = r.above_99;
+  w.trace = r.trace;
+  w.gain = r.gain;
+  w.expected_transmission = r.expected_transmission;
+  return w;
 }
 
 HeadHealth judge_head(const Stats& stats, std::size_t index, const Thresholds& thresholds,
@@ -126,8 +152,7 @@ const char* name(VerdictKind kind) {
 Readout read_out(const HeadStats& head, const Stats& stats, const JudgeContext& context,
                  const Thresholds& thresholds) {
   Readout r;
-  // 0 / 0 and n / 0 below read as NaN: nothing was measured.
-  const double rows = head.measured_rows > 0 ? static_cast<double>(head.measured_rows) : kNaN;
+  const double rows = rows_of(head);
   const bool core = head.entropy_ratio.count() > 0, full = head.gain.count() > 0;
   r.measured_rows = head.measured_rows;
   r.nonfinite_rows = head.nonfinite_rows;
@@ -161,6 +186,26 @@ Readout read_out(const HeadStats& head, const Stats& stats, const JudgeContext& 
   std::tie(r.argmax_column, r.argmax_column_share) = most_frequent(head.argmax_column, rows);
   std::tie(r.argmax_offset, r.argmax_offset_share) = most_frequent(head.argmax_offset, rows);
   return r;
+}
+
+std::vector<WhatIfReadout> read_what_ifs(const Stats& as_it_is,
+                                         const std::vector<WhatIfStats>& what_ifs,
+                                         std::size_t head) {
+  std::vector<WhatIfReadout> all;
+  if (what_ifs.empty() || head >= as_it_is.heads.size()) return all;
+  const HeadStats& now = as_it_is.heads[head];
+  all.push_back(read_what_if(now, as_it_is, "as it is"));
+  all.back().first_order_entropy_change = 0;
+  const double sensitivity = entropy_sensitivity(now);
+  for (const WhatIfStats& what_if : what_ifs) {
+    if (head >= what_if.stats.heads.size()) continue;
+    WhatIfReadout& r =
+        all.emplace_back(read_what_if(what_if.stats.heads[head], what_if.stats, what_if.label));
+    // A scale of 0 or of another sign has no logarithm to step along.
+    const double ratio = what_if.scale_only ? r.scale / now.scale : kNaN;
+    r.first_order_entropy_change = ratio > 0 ? sensitivity * std::log(ratio) : kNaN;
+  }
+  return all;
 }
 
 Health judge(const Stats& stats, const Thresholds& thresholds, const JudgeContext& context) {

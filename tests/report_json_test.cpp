@@ -192,6 +192,7 @@ TEST(report_json, every_key_is_in_the_documented_schema) {
   std::set<std::string> keys;
   ReportInput input = sample_input();
   input.layers[0].stats.heads[0].gradient.silent_rows = 1;
+  input.layers[0].what_ifs.push_back({"scale × 2", true, input.layers[0].stats});
   collect_keys(Json::parse(to_json(build_report(input))), keys);
   EXPECT_GT(keys.size(), 50u);
   for (const std::string& key : keys) {
@@ -228,6 +229,36 @@ TEST(report_json, measured_transmission_stands_beside_the_expected_where_it_was_
   EXPECT_EQ(gradient["dk_norm"], 4);
   EXPECT_EQ(gradient["dv_norm"], 5);
   EXPECT_FALSE(json["heads"][1].contains("gradient"));
+}
+
+TEST(report_json, a_head_at_other_temperatures_stands_beside_itself) {
+  HeadStats now = test::head_of_spread(1, 64, 64), wider = test::head_of_spread(2, 64, 64);
+  now.scale = 0.125;
+  now.sum_entropy = 64 * 3.5;
+  now.sum_temperature_variance = 64 * 0.5;
+  wider.scale = 0.25;
+  wider.sum_entropy = 64 * 2.75;
+  ReportInput input;
+  input.layers = {test::layer_of({now}), test::layer_of({now})};
+  Stats twice = test::layer_of({wider}).stats, capped = twice;
+  capped.has_softcap = true;
+  capped.softcap = 50;
+  input.layers[0].what_ifs = {{"scale × 2", true, twice}, {"softcap 50", false, capped}};
+  const Report report = build_report(input);
+  EXPECT_TRUE(report.has_what_ifs);
+  const Json json = Json::parse(to_json(report));
+  const Json& all = json["heads"][0]["what_ifs"];
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0]["label"], "as it is");
+  EXPECT_EQ(all[0]["entropy"], 3.5);
+  EXPECT_EQ(all[0]["first_order_entropy_change"], 0);
+  EXPECT_EQ(all[1]["scale"], 0.25);
+  EXPECT_EQ(all[1]["entropy"], 2.75);
+  EXPECT_NEAR(all[1]["sigma"].get<double>(), 2, 0.04);
+  EXPECT_DOUBLE_EQ(all[1]["first_order_entropy_change"].get<double>(), -0.5 * std::log(2.0));
+  EXPECT_EQ(all[2]["softcap"], 50);
+  EXPECT_EQ(all[2]["first_order_entropy_change"], "nan");
+  EXPECT_FALSE(json["heads"][1].contains("what_ifs"));
 }
 
 TEST(report_json, the_same_report_gives_the_same_bytes) {

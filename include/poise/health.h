@@ -9,6 +9,7 @@
 #include <poise/stats.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -133,6 +134,38 @@ struct Readout {
 };
 Readout read_out(const HeadStats& head, const Stats& stats, const JudgeContext& context = {},
                  const Thresholds& thresholds = {});
+
+// The statistics of one call run again with another temperature (whatif.h): the kernels' own, never
+// estimated from those of the call as it was.
+struct WhatIfStats {
+  std::string label;        // "scale × 0.5", "QK-norm", "softcap 50"
+  bool scale_only = false;  // nothing but the scale differs, so a first-order preview exists
+  Stats stats;              // of the same heads; level full, lower levels leave numbers NaN
+};
+
+// What one head reads at one temperature; NaN where not measured.
+struct WhatIfReadout {
+  std::string label;
+  double scale = 0;                  // the scale the head ran with
+  double softcap = 0;                // 0 = off
+  double sigma = 0;                  // median within-row standard deviation of the logits
+  double entropy = 0;                // mean H, nats
+  double entropy_ratio = 0;          // mean H / ln n
+  double above_99 = 0;               // share of measured rows with top-1 > .99
+  double trace = 0;                  // median tr J
+  double gain = 0;                   // median
+  double expected_transmission = 0;  // sqrt(mean |J|_F^2 / (n - 1)): of independent gradients
+  // What the head as it was makes of it to first order: the change of mean H from its own,
+  // dH/d ln scale times the change of ln scale. Far out it is wrong, which is why it stands beside
+  // `entropy`. NaN where more than the scale differs.
+  double first_order_entropy_change = 0;
+};
+
+// The head as it is, labelled so, then each what-if of which `stats` has that head. Empty without
+// what-ifs.
+std::vector<WhatIfReadout> read_what_ifs(const Stats& as_it_is,
+                                         const std::vector<WhatIfStats>& what_ifs,
+                                         std::size_t head);
 
 struct HeadHealth {
   int head = 0;

@@ -32,6 +32,7 @@ struct LayerInput {
   // The same input measured with a wider histogram, for heads whose scores leave the first one's
   // range. Only its histograms are used.
   std::optional<Stats> wide;
+  std::vector<WhatIfStats> what_ifs{};  // the same input at other temperatures; may be empty
 };
 
 // What was measured, how, and with which rules to judge it. Every member but layers may be left at
@@ -92,6 +93,8 @@ struct ReportHead {
   std::array<double, kGridMetrics> trouble{};
   HeadHealth health;  // verdict, flags, read-outs, three predictions of the spread
   HeadHistogram histogram;
+  // Temperatures beside each other, the head as it is first; empty where none was asked for.
+  std::vector<WhatIfReadout> what_ifs;
 };
 
 // What the faces print. Heads are in order of layer, then head.
@@ -119,6 +122,7 @@ struct Report {
   bool has_histogram = false;  // some head has a histogram
   bool has_gain = false;       // some head has a gradient gain
   bool has_gradient = false;   // some head has a measured transmission
+  bool has_what_ifs = false;   // some head was run at other temperatures
 };
 
 // Judges every layer and composes the report. Never fails: without layers, heads or rows the

@@ -126,6 +126,25 @@ Json gradient(const ReportHead& h) {
           {"dv_norm", json_number(h.dv_norm)}};
 }
 
+// The head at other temperatures, itself first; only heads that were run again get the member.
+Json what_ifs(const ReportHead& h) {
+  Json all = Json::array();
+  for (const WhatIfReadout& w : h.what_ifs) {
+    all.push_back({{"label", w.label},
+                   {"scale", json_number(w.scale)},
+                   {"softcap", json_number(w.softcap)},
+                   {"sigma", json_number(w.sigma)},
+                   {"entropy", json_number(w.entropy)},
+                   {"entropy_ratio", json_number(w.entropy_ratio)},
+                   {"above_99", json_number(w.above_99)},
+                   {"trace", json_number(w.trace)},
+                   {"gain", json_number(w.gain)},
+                   {"expected_transmission", json_number(w.expected_transmission)},
+                   {"first_order_entropy_change", json_number(w.first_order_entropy_change)}});
+  }
+  return all;
+}
+
 Json variance(const Expectation& e) {
   return {{"measured", json_number(e.measured)},
           {"iid", json_number(e.iid)},
@@ -186,6 +205,7 @@ Json head(const Report& report, const ReportHead& h) {
                {"histogram", histogram(h.histogram)}};
   if (h.gradient_rows + h.silent_rows + h.nonfinite_gradient_rows > 0)
     json["gradient"] = gradient(h);
+  if (!h.what_ifs.empty()) json["what_ifs"] = what_ifs(h);
   return json;
 }
 

@@ -47,7 +47,7 @@ ReportInput facts_of(const ReportInput& input) {
   for (std::size_t i = 0; i < input.layers.size(); ++i) {
     std::string label = report::valid_utf8(input.layers[i].label, kMaxLabel);
     if (label.empty()) label = "L" + std::to_string(i);
-    facts.layers.push_back({std::move(label), {}, std::nullopt});
+    facts.layers.push_back({std::move(label), {}, std::nullopt, {}});
   }
   facts.context = input.context;
   facts.thresholds = input.thresholds;
@@ -110,6 +110,9 @@ ReportHead head_of(const ReportInput& facts, const LayerInput& layer, int positi
   }
   head.health = std::move(health);
   head.histogram = histogram_of(layer, index);
+  head.what_ifs = read_what_ifs(layer.stats, layer.what_ifs, index);
+  for (WhatIfReadout& what_if : head.what_ifs)
+    what_if.label = report::valid_utf8(what_if.label, kMaxLabel);
   return head;
 }
 
@@ -158,6 +161,7 @@ void summarise(Report& report) {
     report.has_histogram |= !head.histogram.counts.empty();
     report.has_gain |= !std::isnan(head.health.readout.gain);
     report.has_gradient |= head.gradient_rows > 0;
+    report.has_what_ifs |= !head.what_ifs.empty();
   }
   report.target_sigma = median_over_heads(
       report.heads, [](const ReportHead& head) { return head.health.readout.target_sigma; });
