@@ -88,11 +88,9 @@ int run(int argc, char** argv) {
       "Exit codes: 0 done, 1 the input is bad or the run failed, 2 the command line is wrong.\n"
       "poise VERB --help shows the options of a verb, with examples.");
 
-  const std::vector<std::pair<std::string, Run>> verbs{{"report", add_report(app)},
-                                                       {"attend", add_attend(app)},
-                                                       {"explain", add_explain(app)},
-                                                       {"inspect", add_inspect(app)},
-                                                       {"bench", add_bench(app)}};
+  const std::vector<std::pair<std::string, Run>> verbs{
+      {"report", add_report(app)},   {"attend", add_attend(app)}, {"explain", add_explain(app)},
+      {"inspect", add_inspect(app)}, {"log", add_log(app)},       {"bench", add_bench(app)}};
   refuse_empty_values(argc, argv);
   try {
     app.parse(argc, argv);
@@ -112,7 +110,7 @@ int run(int argc, char** argv) {
   for (const auto& [name, verb] : verbs)
     if (app.got_subcommand(name)) return verb(session);
   throw usage_failure(
-      "a verb is missing: report, attend, explain, inspect or bench (see poise --help)");
+      "a verb is missing: report, attend, explain, inspect, log or bench (see poise --help)");
 }
 
 }  // namespace

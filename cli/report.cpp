@@ -1,11 +1,14 @@
 // poise report: the health of every head of a recording, in words, numbers and pictures.
 //
-// In: a recording (a safetensors file, or the one linked into the command), what overrides its
-// scale and mask. Out: the report on standard output, as HTML and as JSON on request. Must not
-// happen here: a statistic, a verdict or a word of the report; they are the library's.
+// In: a recording (a safetensors file, or the one linked into the command) and what overrides its
+// scale and mask, or run logs. Out: the report on standard output, as HTML and as JSON on request;
+// a recording's statistics at the end of a run log. Must not happen here: a statistic, a verdict or
+// a word of the report; they are the library's.
 #include <poise/cpu.h>
 #include <poise/report.h>
+#include <poise/run_log.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -17,6 +20,7 @@
 #include "failure.h"
 #include "inputs.h"
 #include "io/recording.h"
+#include "log_file.h"
 #include "machine.h"
 #include "measure.h"
 #include "options.h"
@@ -27,7 +31,10 @@ namespace poise::cli {
 namespace {
 
 struct Arguments {
-  std::string file, html, json, fail_on = "never", stored = "f32";
+  std::vector<std::string> files;
+  std::string html, json, log, fail_on = "never", stored = "f32";
+  std::int64_t step = 0;
+  bool of_recording = false;  // an option was given that only a recording can obey
   bool all = false, rules = false, ascii = false, shared_weights = false, untrained = false;
   bool pv_in_bf16 = false;
   int threads = 0;
@@ -108,21 +115,26 @@ ReportInput describe(const io::Recording& recording, const std::string& source,
   return input;
 }
 
-int report(const Arguments& arguments, const Session& session) {
+JudgeContext context_of(const Arguments& arguments) {
+  JudgeContext context;
+  context.scores_stored = kStorages.at(arguments.stored);
+  context.pv_in_bf16 = arguments.pv_in_bf16;
+  context.at_initialisation = arguments.untrained;
+  context.layers_share_weights = arguments.shared_weights;
+  return context;
+}
+
+// Runs every layer of a recording.
+ReportInput measure(const Arguments& arguments, const Session& session) {
   io::File file;
-  if (arguments.file.empty()) {
+  if (arguments.files.empty()) {
     throw_if(io::open_memory(embedded_recording(), "the built-in recording", &file));
   } else {
-    throw_if(io::open(arguments.file, &file));
+    throw_if(io::open(arguments.files.front(), &file));
   }
   io::Recording recording;
   throw_if(io::read_recording(file, &recording));
   if (recording.layers.empty()) throw Failure(file.source() + ": no layer is recorded in it");
-
-  OutputFiles files;
-  if (!arguments.file.empty()) files.protect(arguments.file);
-  if (!arguments.html.empty()) files.check("--html", arguments.html);
-  if (!arguments.json.empty()) files.check("--json", arguments.json);
 
   Inputs inputs;
   std::vector<RunnableLayer> layers;
@@ -140,17 +152,58 @@ int report(const Arguments& arguments, const Session& session) {
   }
   input.attention_ms = timing.attention_ms;
   input.measuring_percent = timing.measuring_percent;
-  input.context.scores_stored = kStorages.at(arguments.stored);
-  input.context.pv_in_bf16 = arguments.pv_in_bf16;
-  input.context.at_initialisation = arguments.untrained;
-  input.context.layers_share_weights =
-      arguments.shared_weights ||
+  input.context = context_of(arguments);
+  input.context.layers_share_weights |=
       value_or_empty(recording.metadata, "layers_share_weights") == "true";
+  return input;
+}
+
+// The last step of a run, and the way there.
+ReportInput read_logs(const Arguments& arguments, const Session& session) {
+  if (arguments.of_recording)
+    throw usage_failure("--scale, --causal, --threads, --log and --step go with a recording; '" +
+                        arguments.files.front() + "' is a run log, which is measured already");
+  const RunLog log = read_run_logs(arguments.files);
+  ReportInput input;
+  input.title =
+      (arguments.files.size() == 1 ? arguments.files.front()
+                                   : std::to_string(arguments.files.size()) + " run logs") +
+      ", step " + std::to_string(log.last_step());
+  input.date = now_text();
+  input.command = session.command;
+  input.context = context_of(arguments);
+  throw_if(read_run(log, input));
+  return input;
+}
+
+int report(const Arguments& arguments, const Session& session) {
+  OutputFiles files;
+  for (const std::string& file : arguments.files) files.protect(file);
+  if (!arguments.html.empty()) files.check("--html", arguments.html);
+  if (!arguments.json.empty()) files.check("--json", arguments.json);
+  if (!arguments.log.empty()) {
+    files.check("--log", arguments.log);
+    check_run_log("--log", arguments.log);
+  }
+  const auto logs = std::count_if(arguments.files.begin(), arguments.files.end(), is_run_log);
+  if (logs == 0 && arguments.files.size() > 1)
+    throw usage_failure("'" + arguments.files[1] +
+                        "' is a second recording; only run logs are "
+                        "reported together");
+  if (logs > 0 && logs < static_cast<std::ptrdiff_t>(arguments.files.size()))
+    throw usage_failure("recordings and run logs are not reported together");
+  const ReportInput input = logs > 0 ? read_logs(arguments, session) : measure(arguments, session);
 
   const Report report = build_report(input);
   if (!arguments.html.empty()) files.add_text("--html", arguments.html, to_html(report));
   if (!arguments.json.empty()) files.add_text("--json", arguments.json, to_json(report) + '\n');
   files.commit();
+  if (!arguments.log.empty()) {
+    std::string lines;
+    for (const LayerInput& layer : input.layers)
+      lines += log_line(arguments.step, layer.label, layer.stats);
+    append_to_run_log("--log", arguments.log, lines);
+  }
 
   TextStyle style;
   style.unicode = !arguments.ascii && locale_is_utf8();
@@ -169,11 +222,18 @@ Run add_report(CLI::App& app) {
   auto* verb = app.add_subcommand(
       "report", "Show which heads of a recorded model are in trouble, why, and what corrects them");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("FILE", arguments->file,
-                   "a recording (safetensors, see tools/record_sample.py); without it the one that "
-                   "is built in");
+  verb->add_option("FILE", arguments->files,
+                   "a recording (safetensors, see tools/record_sample.py), without it the one that "
+                   "is built in; or run logs (docs/run-log.md)");
   verb->add_option("--html", arguments->html, "write the page with all pictures")->type_name("F");
   verb->add_option("--json", arguments->json, "write every number as JSON")->type_name("F");
+  auto* log = verb->add_option("--log", arguments->log,
+                               "append the recording's statistics to this run log, as of --step")
+                  ->type_name("F");
+  verb->add_option("--step", arguments->step, "the step of the run that was recorded")
+      ->check(CLI::Range(std::int64_t{0}, kMaxLogStep))
+      ->needs(log)
+      ->type_name("N");
   arguments->scores.add_to(*verb);
   verb->add_flag("--all", arguments->all,
                  "every head in the table, not only the first five by verdict");
@@ -198,8 +258,17 @@ Run add_report(CLI::App& app) {
       "  poise report\n"
       "  poise report recorded.safetensors --html report.html --json report.json\n"
       "  poise report recorded.safetensors --scale 0.05 --causal top_left --all\n"
-      "  poise report recorded.safetensors --fail-on bad   # for scripts");
-  return [arguments](const Session& session) { return report(*arguments, session); };
+      "  poise report recorded.safetensors --fail-on bad   # for scripts\n"
+      "  poise report recorded.safetensors --log run.jsonl --step 1200\n"
+      "  poise report run.jsonl --html health.html         # the run over time");
+  return [arguments, verb](const Session& session) {
+    const auto given = [verb](const char* option) { return verb->count(option) > 0; };
+    if (given("--log") && !given("--step"))
+      throw usage_failure("--log: --step is missing, the step of the run that was recorded");
+    arguments->of_recording = given("--scale") || given("--causal") || given("--threads") ||
+                              given("--log") || given("--step");
+    return report(*arguments, session);
+  };
 }
 
 }  // namespace poise::cli

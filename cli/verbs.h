@@ -26,6 +26,7 @@ Run add_report(CLI::App& app);
 Run add_attend(CLI::App& app);
 Run add_explain(CLI::App& app);
 Run add_inspect(CLI::App& app);
+Run add_log(CLI::App& app);
 Run add_bench(CLI::App& app);
 
 }  // namespace poise::cli

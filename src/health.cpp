@@ -85,15 +85,7 @@ HeadHealth judge_head(const Stats& stats, std::size_t index, const Thresholds& t
   const Case c{stats, head, thresholds, context, health.readout, health.expectation};
   judge_size(c, &health.flags);
   judge_shape(c, &health.flags);
-  std::sort(health.flags.begin(), health.flags.end(), [](const Flag& a, const Flag& b) {
-    return std::tuple(b.severity, a.kind) < std::tuple(a.severity, b.kind);
-  });
-  if (!health.flags.empty()) {
-    health.verdict = health.flags.front().kind;
-    health.severity = health.flags.front().severity;
-  } else {
-    health.verdict = VerdictKind::healthy;
-  }
+  order_flags(&health);
   return health;
 }
 
@@ -102,6 +94,15 @@ std::string plural(std::size_t count, const std::string& noun) {
 }
 
 }  // namespace
+
+void order_flags(HeadHealth* head) {
+  std::sort(head->flags.begin(), head->flags.end(), [](const Flag& a, const Flag& b) {
+    return std::tuple(b.severity, a.kind) < std::tuple(a.severity, b.kind);
+  });
+  if (head->flags.empty()) return;
+  head->verdict = head->flags.front().kind;
+  head->severity = head->flags.front().severity;
+}
 
 const char* name(Severity severity) {
   switch (severity) {

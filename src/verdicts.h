@@ -33,6 +33,9 @@ inline Flag fire(VerdictKind kind, Severity severity) {
 void judge_size(const Case& c, std::vector<Flag>* flags);   // magnitude of dots and logits
 void judge_shape(const Case& c, std::vector<Flag>* flags);  // shape of the softmax
 
+// Sorts the flags of a head by severity, then kind, and takes its verdict from the first.
+void order_flags(HeadHealth* head);
+
 // The spread that remedies aim at: 1 for untrained weights, else target_x sqrt(2 ln keys).
 double target_sigma(double keys, const Thresholds& thresholds, const JudgeContext& context);
 

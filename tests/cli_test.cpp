@@ -452,7 +452,7 @@ TEST(Inspect, lists_tensors_and_metadata) {
 }
 
 TEST(Command, helps_with_examples_for_every_verb) {
-  for (const std::string verb : {"report", "attend", "explain", "inspect", "bench"}) {
+  for (const std::string verb : {"report", "attend", "explain", "inspect", "log", "bench"}) {
     const auto result = run_poise({verb, "--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_NE(result.out.find("Examples:\n  poise " + verb), std::string::npos) << result.out;

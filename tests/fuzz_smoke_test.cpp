@@ -4,6 +4,7 @@
 // In: tests/fuzz/seeds. Out: nothing but the checks of fuzz/check_contents.h.
 // ctest-labels: unit fast
 #include <gtest/gtest.h>
+#include <poise/run_log.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include "io/recording.h"
 #include "io/safetensors.h"
 #include "support/file_builder.h"
+#include "support/markup.h"
 #include "support/tensor_files.h"
 
 namespace poise::test {
@@ -148,6 +150,19 @@ TEST(FuzzSmoke, mutated_recordings_are_read_or_refused) {
     const Opened opened(content);
     io::Recording recording;
     return !opened.error && !io::read_recording(opened.file, &recording);
+  });
+}
+
+TEST(FuzzSmoke, mutated_run_logs_are_read_or_refused) {
+  smoke("run_log", [](const std::string& content) {
+    RunLog log;
+    if (log.add(content, "seed")) return false;
+    ReportInput input;
+    if (read_run(log, input)) return false;
+    const Report report = build_report(input);
+    EXPECT_FALSE(to_text(report).empty());
+    EXPECT_EQ(markup_problem(to_html(report)), "");
+    return true;
   });
 }
 

@@ -25,7 +25,9 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 # Headers the judging rooms may use: any engine's statistics can be judged, so nothing here may know
 # how attention was computed.
-JUDGING = {"poise/stats.h", "poise/health.h", "poise/report.h", "poise/error.h", "poise/theory.h"}
+JUDGING = {
+    "poise/stats.h", "poise/health.h", "poise/report.h", "poise/error.h", "poise/theory.h",
+    "poise/series.h", "poise/run_log.h"}
 # The files of those rooms in src, by the first word of their names, and of these the ones that look
 # at query and key.
 JUDGING_FILES = {

@@ -1,6 +1,6 @@
 // All of poise in one include: attention, its statistics, their explanation, the report's model.
 // Programs that need less include less: every header here stands alone. Linking poise::poise is
-// enough for everything but report.h, whose functions live in poise::report.
+// enough for everything but report.h and run_log.h, whose functions live in poise::report.
 #pragma once
 
 #include <poise/attention.h>
@@ -12,6 +12,8 @@
 #include <poise/limits.h>
 #include <poise/plan.h>
 #include <poise/report.h>
+#include <poise/run_log.h>
+#include <poise/series.h>
 #include <poise/stats.h>
 #include <poise/tangent.h>
 #include <poise/tensor.h>

@@ -10,6 +10,7 @@
 
 #include <poise/error.h>
 #include <poise/health.h>
+#include <poise/series.h>
 #include <poise/stats.h>
 
 #include <array>
@@ -53,6 +54,9 @@ struct ReportInput {
   std::int64_t batch = 0, q_len = 0, kv_len = 0;                        // 0 = unknown
   std::vector<std::string> tokens;  // names of the keys; may be shorter than kv_len
   std::vector<LayerInput> layers;
+  // The same layers over the steps of a run, known by their labels; empty = not a run. read_run()
+  // of run_log.h fills both from a run log.
+  std::vector<SeriesLayer> series;
   JudgeContext context;
   Thresholds thresholds;
 };
@@ -97,9 +101,31 @@ struct ReportHead {
   std::vector<WhatIfReadout> what_ifs;
 };
 
+// A layer over the steps of a run.
+struct ReportSeriesLayer {
+  SeriesLayer layer;           // label made safe to print
+  std::vector<Growth> growth;  // of each head's S+
+  // The head that crosses tau first: the earliest that has, else the earliest expected to; -1 =
+  // none.
+  int hot_head = -1;
+};
+
+// A run over time; without layers where the input had no series of two steps or more.
+struct ReportSeries {
+  std::vector<ReportSeriesLayer> layers;
+  std::int64_t steps = 0, first_step = 0, last_step = 0;  // steps = how many were measured
+  int hot_layer = -1;  // whose hot_head is the first of all to cross tau; -1 = none
+  // The first sick head: of the earliest step at which any verdict was at least bad, the most
+  // severe.
+  int sick_layer = -1;    // position in layers; -1 = none was
+  int sick_point = -1;    // position in its points
+  std::string sick_name;  // "L0 H3"
+};
+
 // What the faces print. Heads are in order of layer, then head.
 struct Report {
-  ReportInput input;  // without the statistics: layers keep their labels only
+  ReportInput input;    // without the statistics and the series: layers keep their labels only
+  ReportSeries series;  // empty unless the input had one
   int layers = 0;
   int widest_layer = 0;                // most heads in any layer
   std::int64_t head_dim = 0;           // 0 = layers differ, or none

@@ -24,6 +24,9 @@ std::vector<FlagGroup> group_flags(const Report& report);
 // The finding of one group; severity is left to the caller.
 Finding describe(const Report& report, const FlagGroup& group);
 
+// True of hot heads whose scores are still small: their growth over a series fired the rule.
+bool heats_up(const Report& report, const FlagGroup& group);
+
 // Needs heads, counts, order and the summary numbers of the report; everything else is ignored.
 std::vector<Finding> find_findings(const Report& report);
 // Fills headline_alarm and headline_rest.

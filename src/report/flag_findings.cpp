@@ -4,6 +4,7 @@
 // over heads.
 #include "report/findings.h"
 
+#include "report/series.h"
 #include "report/words.h"
 
 #include <algorithm>
@@ -238,12 +239,18 @@ Finding diffuse(const Report& report, const FlagGroup& group) {
 Finding hot(const Report& report, const FlagGroup& group) {
   const auto score = [](const ReportHead& head) { return head.health.readout.max_score; };
   Finding f;
-  f.claim = names(report, group.heads) + agree(count(group), " runs hot.", " run hot.");
-  f.numbers = "Largest score " + values(report, group.heads, score, number) + "; above " +
-              number(report.input.thresholds.hot_watch) + " is watched, above " +
-              number(report.input.thresholds.hot_bad) + " is bad.";
+  f.claim = names(report, group.heads) + (heats_up(report, group)
+                                              ? agree(count(group), " heats up.", " heat up.")
+                                              : agree(count(group), " runs hot.", " run hot."));
+  f.numbers = "Largest score " + values(report, group.heads, score, number);
+  f.numbers += heats_up(report, group) ? "."
+                                       : "; above " + number(report.input.thresholds.hot_watch) +
+                                             " is watched, above " +
+                                             number(report.input.thresholds.hot_bad) + " is bad.";
+  if (const std::string growth = growth_clause(report, group.heads); !growth.empty())
+    f.numbers += " " + growth;
   f.remedy = flag_remedy(report, group);
-  f.section = "heads";
+  f.section = heats_up(report, group) ? "time" : "heads";
   return f;
 }
 
@@ -334,6 +341,13 @@ Finding sink(const Report& report, const FlagGroup& group) {
 }
 
 }  // namespace
+
+bool heats_up(const Report& report, const FlagGroup& group) {
+  return group.kind == VerdictKind::hot &&
+         std::all_of(group.heads.begin(), group.heads.end(), [&](int i) {
+           return at(report, i).health.readout.max_score < report.input.thresholds.hot_watch;
+         });
+}
 
 Finding describe(const Report& report, const FlagGroup& group) {
   switch (group.kind) {

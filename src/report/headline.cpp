@@ -11,7 +11,7 @@ namespace poise::report {
 namespace {
 
 // "are saturated" / "is saturated": the group's trouble as the headline's verb.
-std::string predicate(const FlagGroup& group) {
+std::string predicate(const Report& report, const FlagGroup& group) {
   const auto n = static_cast<std::int64_t>(group.heads.size());
   const bool mild = group.severity <= Severity::warn;
   const auto is = [&](const char* rest) { return agree(n, "is ", "are ") + std::string(rest); };
@@ -28,7 +28,8 @@ std::string predicate(const FlagGroup& group) {
     case VerdictKind::exploding:
       return is("exploding");
     case VerdictKind::hot:
-      return agree(n, "runs hot", "run hot");
+      return heats_up(report, group) ? agree(n, "heats up", "heat up")
+                                     : agree(n, "runs hot", "run hot");
     case VerdictKind::saturated:
       return mild ? is("one-hot, perhaps by design") : is("saturated");
     case VerdictKind::dead_gradient:
@@ -156,7 +157,7 @@ void write_headline(Report& report) {
   } else {
     clause = fixed(static_cast<double>(count), 0) + " of " + plural(heads, "head") + " ";
   }
-  clause += predicate(group);
+  clause += predicate(report, group);
   const std::string place = count == heads ? "" : where(report, group.heads);
   if (broken > 0) {
     report.headline_rest = " and " + clause + (place.empty() ? "." : ", " + place + ".");

@@ -7,6 +7,7 @@
 #include "report/encoding.h"
 #include "report/facts.h"
 #include "report/html_parts.h"
+#include "report/series.h"
 #include "report/words.h"
 
 namespace poise {
@@ -129,6 +130,7 @@ std::string to_html(const Report& report) {
   using namespace report;
   std::string out =
       head_html(report) + "<body>" + header_html(report) + "<main>" + top_html(report);
+  out += series_html(report);
   if (!report.heads.empty()) {
     out += scores_html(report);
     out +=

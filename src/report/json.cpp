@@ -5,6 +5,8 @@
 #include "report/grid.h"
 #include "report/json_value.h"
 
+#include <cmath>
+
 namespace poise {
 namespace {
 
@@ -209,6 +211,72 @@ Json head(const Report& report, const ReportHead& h) {
   return json;
 }
 
+Json growth(const Growth& g) {
+  Json json = {{"points", g.points},
+               {"rate", json_number(g.rate)},
+               {"level", json_number(g.level)},
+               {"trend", json_number(g.trend)},
+               {"grows", g.grows}};
+  json["crossed_step"] = g.crossed_step < 0 ? Json(nullptr) : Json(g.crossed_step);
+  json["eta_step"] = json_number(g.eta_step);
+  return json;
+}
+
+Json series_layer(const ReportSeriesLayer& l) {
+  const auto all = [&](auto value) {
+    Json values = Json::array();
+    for (const SeriesPoint& point : l.layer.points) values.push_back(value(point));
+    return values;
+  };
+  Json heads = Json::array();
+  for (std::size_t h = 0; h < l.growth.size(); ++h) {
+    heads.push_back({{"max_score", all([h](const SeriesPoint& p) {
+                        return json_number(h < p.head_max_score.size() ? p.head_max_score[h]
+                                                                       : std::nan(""));
+                      })},
+                     {"growth", growth(l.growth[h])}});
+  }
+  return {{"layer", l.layer.label},
+          {"steps", all([](const SeriesPoint& p) { return Json(p.step); })},
+          {"max_score", all([](const SeriesPoint& p) { return json_number(p.max_score); })},
+          {"entropy_ratio", all([](const SeriesPoint& p) { return json_number(p.entropy_ratio); })},
+          {"above_99", all([](const SeriesPoint& p) { return json_number(p.above_99); })},
+          {"transmission", all([](const SeriesPoint& p) { return json_number(p.transmission); })},
+          {"transmission_measured",
+           all([](const SeriesPoint& p) { return Json(p.transmission_measured); })},
+          {"heads", std::move(heads)}};
+}
+
+Json series(const Report& report) {
+  const ReportSeries& s = report.series;
+  Json layers = Json::array();
+  for (const ReportSeriesLayer& layer : s.layers) layers.push_back(series_layer(layer));
+  Json json = {{"steps", s.steps},
+               {"first_step", s.first_step},
+               {"last_step", s.last_step},
+               {"tau", json_number(report.input.thresholds.hot_bad)}};
+  json["first_to_cross"] = nullptr;
+  if (s.hot_layer >= 0) {
+    const ReportSeriesLayer& layer = s.layers[static_cast<std::size_t>(s.hot_layer)];
+    Json first = growth(layer.growth[static_cast<std::size_t>(layer.hot_head)]);
+    first["layer"] = layer.layer.label;
+    first["head"] = layer.hot_head;
+    json["first_to_cross"] = std::move(first);
+  }
+  json["first_sick"] = nullptr;
+  if (s.sick_layer >= 0) {
+    const SeriesLayer& layer = s.layers[static_cast<std::size_t>(s.sick_layer)].layer;
+    const SeriesPoint& point = layer.points[static_cast<std::size_t>(s.sick_point)];
+    json["first_sick"] = {{"step", point.step},
+                          {"layer", layer.label},
+                          {"head", point.sick_head},
+                          {"verdict", name(point.sick_kind)},
+                          {"severity", name(point.sick_severity)}};
+  }
+  json["layers"] = std::move(layers);
+  return json;
+}
+
 }  // namespace
 
 std::string to_json(const Report& report) {
@@ -219,6 +287,7 @@ std::string to_json(const Report& report) {
   json["verdict"] = verdict(report);
   json["findings"] = findings(report);
   json["rules"] = rules(report);
+  if (!report.series.layers.empty()) json["series"] = series(report);
   json["heads"] = std::move(heads);
   return report::dump(json, 1);
 }

@@ -7,6 +7,7 @@
 #include "report/findings.h"
 #include "report/grid.h"
 #include "report/median.h"
+#include "report/series.h"
 
 #include <algorithm>
 #include <cmath>
@@ -174,6 +175,7 @@ void summarise(Report& report) {
 Report build_report(const ReportInput& input) {
   Report report;
   report.input = facts_of(input);
+  report.series = report::build_series(input, kMaxLabel);
   report.layers = static_cast<int>(input.layers.size());
   for (int position = 0; position < report.layers; ++position) {
     const LayerInput& layer = input.layers[static_cast<std::size_t>(position)];
@@ -184,6 +186,7 @@ Report build_report(const ReportInput& input) {
     report.widest_layer = std::max(report.widest_layer, static_cast<int>(stats.heads.size()));
     Health health = judge(stats, input.thresholds, input.context);
     for (HeadHealth& head : health.heads) {
+      report::judge_series(input, report.series, layer, &head);
       report.heads.push_back(head_of(report.input, layer, position, std::move(head)));
     }
   }

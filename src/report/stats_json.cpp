@@ -1,34 +1,25 @@
 // Stats as JSON and back, bit by bit. In: Stats, or JSON from anywhere. Out: JSON, or Stats.
 // Each struct names its fields once, in for_each_field(); the writer and the reader both walk that
-// list, so they cannot differ. Reading trusts nothing: types and ranges are checked, and on an
-// error nothing is changed. Schema: docs/report-json.md.
+// list (fields_json.h), so they cannot differ. Reading trusts nothing: types and ranges are
+// checked, and on an error nothing is changed. Schema: docs/report-json.md.
 #include <poise/report.h>
 
 #include "report/encoding.h"
-#include "report/json_value.h"
+#include "report/fields_json.h"
+#include "report/stats_json.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
-#include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace poise {
-namespace {
 
-using report::Json;
-using report::json_number;
-
-// Counts beyond this are refused: sums of a few thousand of them still fit into int64.
-constexpr std::int64_t kMaxCount = std::int64_t{1} << 50;
-constexpr std::array kLevels = {StatsLevel::off, StatsLevel::max, StatsLevel::core,
-                                StatsLevel::full};
-
+// The fields. Not in the unnamed namespace: Writer and Reader find them by their argument's
+// namespace.
 template <class Fields, class T>
 void for_each_field(Fields& f, T& x) requires std::same_as<std::remove_const_t<T>, StatsRequest> {
   f("level", x.level);
@@ -169,196 +160,10 @@ void for_each_field(Fields& f, T& x) requires std::same_as<std::remove_const_t<T
   f("heads", x.heads);
 }
 
-class Writer {
- public:
-  template <class T>
-  void operator()(const char* name, const T& field) {
-    json_[name] = write(field);
-  }
-  // A member of which nothing was measured is left out.
-  template <class T>
-  void optional(const char* name, const T& field) {
-    if (!(field == T{})) (*this)(name, field);
-  }
-  template <class T>
-  static Json object(const T& value) {
-    Writer writer;
-    for_each_field(writer, value);
-    return std::move(writer.json_);
-  }
+namespace {
 
- private:
-  static Json write(double value) { return json_number(value); }
-  static Json write(std::int64_t value) { return value; }
-  static Json write(int value) { return value; }
-  static Json write(bool value) { return value; }
-  static Json write(StatsLevel level) { return name(level); }
-  static Json write(const Sketch& sketch) {
-    return {{"zeros", sketch.zeros()}, {"first_bin", sketch.first_bin()}, {"bins", sketch.bins()}};
-  }
-  // An object whose members are decimal keys.
-  static Json write(const PlaceCounts& counts) {
-    Json out = Json::object();
-    for (const auto& [key, rows] : counts) out[std::to_string(key)] = rows;
-    return out;
-  }
-  template <class T, std::size_t kSize>
-  static Json write(const std::array<T, kSize>& values) {
-    return write_all(values);
-  }
-  template <class T>
-  static Json write(const std::vector<T>& values) {
-    return write_all(values);
-  }
-  template <class T>
-  static Json write(const T& value) {
-    return object(value);
-  }
-  template <class Values>
-  static Json write_all(const Values& values) {
-    Json out = Json::array();
-    for (const auto& value : values) out.push_back(write(value));
-    return out;
-  }
-
-  Json json_ = Json::object();
-};
-
-// Reads one object; the first problem found stops everything and is kept with its path.
-class Reader {
- public:
-  Reader(const Json& json, std::string path, std::string& problem)
-      : json_(json), path_(std::move(path)), problem_(problem) {}
-
-  template <class T>
-  void operator()(const char* name, T& field) {
-    if (!problem_.empty()) return;
-    const std::string where = path_.empty() ? name : path_ + "." + name;
-    const auto member = json_.find(name);
-    if (member == json_.end()) {
-      problem_ = where + " is missing";
-      return;
-    }
-    read(*member, where, field);
-  }
-
-  // A member that may be missing; the field then keeps its default.
-  template <class T>
-  void optional(const char* name, T& field) {
-    if (json_.find(name) != json_.end()) (*this)(name, field);
-  }
-
- private:
-  void refuse(const std::string& where, const char* expected) {
-    if (problem_.empty()) problem_ = where + " is not " + expected;
-  }
-
-  void read(const Json& json, const std::string& where, double& value) {
-    if (json.is_number()) {
-      value = json.get<double>();
-    } else if (json == "nan") {
-      value = std::numeric_limits<double>::quiet_NaN();
-    } else if (json == "inf") {
-      value = std::numeric_limits<double>::infinity();
-    } else if (json == "-inf") {
-      value = -std::numeric_limits<double>::infinity();
-    } else {
-      refuse(where, "a number, \"nan\", \"inf\" or \"-inf\"");
-    }
-  }
-
-  void read(const Json& json, const std::string& where, std::int64_t& value) {
-    const bool fits = json.is_number_unsigned()
-                          ? json.get<std::uint64_t>() <= std::uint64_t{kMaxCount}
-                          : json.is_number_integer() && json.get<std::int64_t>() >= -kMaxCount;
-    if (!fits) return refuse(where, "an integer of at most 2^50");
-    value = json.get<std::int64_t>();
-  }
-
-  void read(const Json& json, const std::string& where, int& value) {
-    std::int64_t wide = 0;
-    read(json, where, wide);
-    if (!std::in_range<int>(wide)) return refuse(where, "a 32-bit integer");
-    value = static_cast<int>(wide);
-  }
-
-  void read(const Json& json, const std::string& where, bool& value) {
-    if (!json.is_boolean()) return refuse(where, "true or false");
-    value = json.get<bool>();
-  }
-
-  void read(const Json& json, const std::string& where, StatsLevel& level) {
-    for (const StatsLevel known : kLevels) {
-      if (json == name(known)) {
-        level = known;
-        return;
-      }
-    }
-    refuse(where, "\"off\", \"max\", \"core\" or \"full\"");
-  }
-
-  void read(const Json& json, const std::string& where, Sketch& sketch) {
-    std::int64_t zeros = 0;
-    int first_bin = 0;
-    std::vector<std::int64_t> bins;
-    if (!json.is_object()) return refuse(where, "an object");
-    Reader inner(json, where, problem_);
-    inner("zeros", zeros);
-    inner("first_bin", first_bin);
-    inner("bins", bins);
-    if (!problem_.empty()) return;
-    sketch = Sketch::from_bins(zeros, first_bin, bins);
-    if (sketch.zeros() != zeros || sketch.first_bin() != first_bin || sketch.bins() != bins) {
-      refuse(where, "a sketch: counts are negative, out of range or not trimmed");
-    }
-  }
-
-  void read(const Json& json, const std::string& where, PlaceCounts& counts) {
-    if (!json.is_object()) return refuse(where, "an object");
-    std::vector<PlaceCounts::Entry> entries;  // in the order of their spelling
-    for (const auto& [name, rows] : json.items()) {
-      std::int64_t key = 0;  // any: the diagonal of an offset is the caller's, up to 2^63
-      const auto end = std::from_chars(name.data(), name.data() + name.size(), key);
-      // One spelling per key, so that no two members mean the same one.
-      if (end.ec != std::errc() || std::to_string(key) != name) {
-        return refuse(where, "an object of 64-bit integer keys");
-      }
-      read(rows, where + "." + name, entries.emplace_back(key, 0).second);
-    }
-    counts = PlaceCounts(std::move(entries));
-  }
-
-  template <class T, std::size_t kSize>
-  void read(const Json& json, const std::string& where, std::array<T, kSize>& values) {
-    if (!json.is_array() || json.size() != kSize) {
-      return refuse(where, ("an array of " + std::to_string(kSize)).c_str());
-    }
-    for (std::size_t i = 0; i < kSize; ++i) read_item(json, where, i, values[i]);
-  }
-
-  template <class T>
-  void read(const Json& json, const std::string& where, std::vector<T>& values) {
-    if (!json.is_array()) return refuse(where, "an array");
-    values.assign(json.size(), T{});
-    for (std::size_t i = 0; i < values.size(); ++i) read_item(json, where, i, values[i]);
-  }
-
-  template <class T>
-  void read(const Json& json, const std::string& where, T& value) {
-    if (!json.is_object()) return refuse(where, "an object");
-    Reader inner(json, where, problem_);
-    for_each_field(inner, value);
-  }
-
-  template <class T>
-  void read_item(const Json& array, const std::string& where, std::size_t i, T& item) {
-    if (problem_.empty()) read(array[i], where + "[" + std::to_string(i) + "]", item);
-  }
-
-  const Json& json_;
-  std::string path_;
-  std::string& problem_;
-};
+using report::Form;
+using report::Json;
 
 bool usable(double low, double width) {
   return std::isfinite(low) && std::isfinite(width) && width > 0;
@@ -382,6 +187,10 @@ std::string out_of_range(const Stats& stats) {
         negative(histogram.below) || negative(histogram.above)) {
       return where + "histogram has a negative count";
     }
+    if (std::accumulate(histogram.counts.begin(), histogram.counts.end(),
+                        histogram.below + histogram.above) > report::kMaxCount) {
+      return where + "histogram holds more than 2^50 scores";
+    }
     for (const std::int64_t rows :
          {head.rows, head.empty_rows, head.single_rows, head.nonfinite_rows, head.measured_rows,
           head.rows_above_99, head.near_tie_rows, head.dead_rows, head.gradient.measured_rows,
@@ -392,6 +201,18 @@ std::string out_of_range(const Stats& stats) {
   return "";
 }
 
+// What is wrong; empty when `stats` now holds what `json` says, otherwise it is unchanged.
+template <Form kForm>
+std::string read_stats(const Json& json, Stats& stats) {
+  std::string problem;
+  Stats read;
+  report::Reader<kForm> reader(json, "", problem);
+  for_each_field(reader, read);
+  if (problem.empty()) problem = out_of_range(read);
+  if (problem.empty()) stats = std::move(read);
+  return problem;
+}
+
 Error refuse(const std::string& problem) {
   return {ErrorCode::bad_file, "[from_json] statistics: " + problem};
 }
@@ -400,28 +221,48 @@ Error refuse(const std::string& problem) {
 
 std::string to_json(const Stats& stats) {
   Json json = {{"schema", "poise.stats"}, {"version", kStatsSchemaVersion}};
-  json.update(Writer::object(stats));
+  json.update(report::Writer<Form::full>::object(stats));
   return report::dump(json, -1);
 }
 
 Error from_json(std::string_view text, Stats& stats) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return refuse("not well-formed JSON");
-  if (!json.is_object() || json.value("schema", Json()) != "poise.stats") {
+  const Json* schema = report::find_member(json, "schema");
+  if (schema == nullptr || *schema != "poise.stats") {
     return refuse("schema is not \"poise.stats\"");
   }
-  if (const Json version = json.value("version", Json()); version != kStatsSchemaVersion) {
-    return refuse("version is " + report::ascii(report::valid_utf8(report::dump(version, -1), 40)) +
-                  ", expected " + std::to_string(kStatsSchemaVersion));
+  const Json* version = report::find_member(json, "version");
+  if (version == nullptr || *version != kStatsSchemaVersion) {
+    return refuse("version is " + report::spelled(version) + ", expected " +
+                  std::to_string(kStatsSchemaVersion));
   }
-  std::string problem;
-  Stats read;
-  Reader reader(json, "", problem);
-  for_each_field(reader, read);
-  if (problem.empty()) problem = out_of_range(read);
+  const std::string problem = read_stats<Form::full>(json, stats);
   if (!problem.empty()) return refuse(report::ascii(problem));
-  stats = std::move(read);
   return {};
 }
 
+namespace report {
+
+Json compact_stats(const Stats& stats) { return Writer<Form::compact>::object(stats); }
+
+std::string read_compact_stats(const Json& json, Stats& stats) {
+  if (!json.is_object()) return "stats is not an object";
+  return read_stats<Form::compact>(json, stats);
+}
+
+const Json* find_member(const Json& json, const char* name) {
+  if (!json.is_object()) return nullptr;
+  const auto member = json.find(name);
+  return member == json.end() ? nullptr : &*member;
+}
+
+std::string spelled(const Json* json) {
+  if (json == nullptr) return "missing";
+  if (json->is_array()) return "an array";
+  if (json->is_object()) return "an object";
+  return ascii(valid_utf8(dump(*json, -1), 40));
+}
+
+}  // namespace report
 }  // namespace poise

@@ -111,6 +111,12 @@ path.grid { stroke: var(--grid) }
 .disc.accent { stroke: var(--accent) }
 .disc.alarm { stroke: var(--alarm); stroke-width: 6 }
 
+.trend { stroke: var(--axis); stroke-width: 1; stroke-linejoin: round }
+.trend.first { stroke: var(--accent); stroke-width: 2.2 }
+.trend.first.alarm { stroke: var(--alarm) }
+.ahead { stroke: var(--alarm); stroke-width: 1.5; stroke-dasharray: 2 3 }
+.sick { stroke: var(--alarm); stroke-width: 1 }
+
 .facts { display: grid; grid-template-columns: 1fr auto; max-width: 410px; font-size: 14px }
 .facts dt, .facts dd { padding: 2px 0; border-bottom: 1px solid var(--grid) }
 .facts dt { color: var(--ink2) }

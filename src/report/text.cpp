@@ -5,6 +5,7 @@
 #include "report/columns.h"
 #include "report/facts.h"
 #include "report/grid.h"
+#include "report/series.h"
 #include "report/terminal.h"
 #include "report/words.h"
 
@@ -293,6 +294,10 @@ std::string to_text(const Report& report, const TextStyle& style) {
     page.end_line();
     grid(page, report);
     table(page, report, style.all_heads);
+  }
+  if (!report.series.layers.empty()) {
+    page.end_line();
+    series_text(page, report, style.all_heads);
   }
   if (style.rules) {
     page.end_line();
