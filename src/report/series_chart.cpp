@@ -106,13 +106,14 @@ Frame frame_of(const Report& report, const Signal& signal, double x_end) {
     }
   }
   if (&signal == &kMaxScore) high = std::max(high, report.input.thresholds.hot_bad);
-  // A little room around the data, and never less than a factor of three in all: noise stays small.
+  // A little room around the data, and never less than a factor of five in all: noise stays
+  // small, and at least two of 1, 2 and 5 lie in it.
   low /= 1.15;
   high *= 1.15;
-  if (high < 3 * low) {
+  if (high < 5 * low) {
     const double middle = std::sqrt(low * high);
-    low = middle / std::sqrt(3.0);
-    high = middle * std::sqrt(3.0);
+    low = middle / std::sqrt(5.0);
+    high = middle * std::sqrt(5.0);
   }
   frame.y.low = low;
   frame.y.high = high;
@@ -178,15 +179,18 @@ void draw_traces(Svg& svg, const Report& report, const Signal& signal, const Fra
   }
   const SeriesLayer& layer = series.layers[index(worst)].layer;
   svg.path(alarm ? "trend first alarm" : "trend first", trace(layer, signal, frame));
-  // The name at the end of its line: above it, or below where there is no room.
+  // The name at the end of its line, on the side where the other lines are not: above where high is
+  // worse, below where low is; on the other side where it would leave the drawing or cover tau.
   const double last = ends_of(series.layers[index(worst)], signal).last;
   const SeriesPoint* end = nullptr;
   for (const SeriesPoint& point : layer.points) {
     if (drawable(signal, point.*signal.value)) end = &point;
   }
   const double x = frame.x.at(static_cast<double>(end->step)), y = frame.y.at(last);
-  svg.text(alarm ? "strong al" : "strong ac", x, y - 8 < kTop + 4 ? y + 16 : y - 8, Anchor::end,
-           layer.label);
+  const double tau = frame.y.at(report.input.thresholds.hot_bad);
+  const bool covers_tau = &signal == &kMaxScore && std::abs(y - 12 - tau) < 12;
+  const bool above = signal.high_is_worse ? y - 8 >= kTop + 4 && !covers_tau : y + 16 > kBottom - 4;
+  svg.text(alarm ? "strong al" : "strong ac", x, above ? y - 8 : y + 16, Anchor::end, layer.label);
 }
 
 std::string figure(const std::string& title, const std::string& reading, Svg& svg) {
