@@ -10,7 +10,7 @@
 #   ./do lint               include law, file rules, clang-tidy
 #
 # Must not happen here: downloads other than through apt-get (and pip, for what ./do peers compares
-# with), anything written outside build/ except report.html.
+# with and what the Python tests import), anything written outside build/ except report.html.
 set -euo pipefail
 readonly kCaller=$PWD
 cd "$(dirname "$0")"
@@ -127,20 +127,67 @@ for_caller() {
   (cd "$kCaller" && exec "$program" "$@")
 }
 
+# ---- Python --------------------------------------------------------------------------------------
+readonly kPythonPackages="python3 python3-venv python3-dev"
+
+# Says why the Python tests are left out; nothing when they are to run. They need packages from PyPI,
+# so somebody who builds the library alone is spared them: they run where torch is installed already,
+# in continuous integration, with --all, and where an earlier run has made their environment.
+python_left_out() {
+  [ "$1" -eq 1 ] || [ "${CI:-}" = true ] || [ -x build/python/venv/bin/python ] ||
+    python3 -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' ||
+    echo "no torch here and CI is not true; ./do test --all installs what they need"
+}
+
+# The environment of the Python tests, which follows the pinned versions: install_python ALL
+install_python() {
+  local environment=build/python/venv list=build/python/wanted.txt
+  local files=(python/requirements-test.txt python/requirements-frameworks.txt)
+  [ "$1" -eq 0 ] || files+=(python/requirements-all.txt)
+  # shellcheck disable=SC2086  # a list of words
+  need $kPythonPackages
+  mkdir -p build/python
+  cat "${files[@]}" >"$list"
+  cmp -s "$list" "$environment/installed.txt" && return 0
+  # What a run of --all installed serves the plain one.
+  if [ "$1" -eq 0 ] && cat "${files[@]}" python/requirements-all.txt |
+    cmp -s - "$environment/installed.txt"; then return 0; fi
+  say "installing what the Python tests need from PyPI into $environment"
+  quietly python3 -m venv --clear "$environment" || failed "making $environment failed"
+  local file
+  for file in "${files[@]}"; do
+    quietly "$environment/bin/pip" install -r "$file" || failed "installing $file failed"
+  done
+  cp "$list" "$environment/installed.txt"
+}
+
+# run_pytest [pytest options]: the Python tests on the package of build/dev.
+run_pytest() {
+  local root=$PWD results=$PWD/build/python/results.xml
+  rm -f "$results"
+  (cd python/tests && PYTHONPATH=$root/build/dev/python PYTHONDONTWRITEBYTECODE=1 \
+    "$root/build/python/venv/bin/python" -m pytest -q -p no:cacheprovider \
+    --junitxml="$results" "$@") || broken=1
+  if [ -f "$results" ]; then count_junit "$results"; else failures=$((failures + 1)); fi
+}
+
 # ---- tests ---------------------------------------------------------------------------------------
 passed=0 failures=0 skipped=0 broken=0
 
-# Adds what ctest wrote to a JUnit file to the counts: ctest registers every GoogleTest case as a
-# test of its own.
+# Adds what ctest or pytest wrote to a JUnit file to the counts: ctest registers every GoogleTest case
+# as a test of its own.
 count_junit() {
   local counts
   counts=$(python3 - "$1" <<'PYTHON'
 import sys
 import xml.etree.ElementTree
 
-suite = xml.etree.ElementTree.parse(sys.argv[1]).getroot()
-total, failed, skipped, disabled = (
-    int(suite.get(name, 0)) for name in ("tests", "failures", "skipped", "disabled"))
+root = xml.etree.ElementTree.parse(sys.argv[1]).getroot()
+suites = [root] if root.tag == "testsuite" else root.findall("testsuite")
+total, failed, errors, skipped, disabled = (
+    sum(int(suite.get(name, 0)) for suite in suites)
+    for name in ("tests", "failures", "errors", "skipped", "disabled"))
+failed += errors
 print(total - failed - skipped - disabled, failed, skipped + disabled)
 PYTHON
   ) || counts="0 1 0"
@@ -240,14 +287,23 @@ run_tests() {
     # The sanitizers and the fuzzer of clang, which its package only recommends.
     need "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"
   fi
+  local python_options=() why_not
+  why_not=$(python_left_out "$all")
+  if [ -z "$why_not" ]; then
+    install_python "$all"
+    python_options=(-DPOISE_BUILD_PYTHON=ON
+      "-DPython_EXECUTABLE=$PWD/build/python/venv/bin/python")
+  fi
   say "building the tests (build/dev)"
-  build dev all
+  build dev all "${python_options[@]}"
   if [ "$all" -eq 0 ]; then
     run_ctest dev -LE slow
+    if [ -z "$why_not" ]; then run_pytest -m "not slow"; else say "Python: skipped ($why_not)"; fi
     summary
     return
   fi
   run_ctest dev
+  run_pytest
 
   # Not in the plain run: it takes valgrind and a release build, which the tests do without.
   say "instruction counts (build/release)"
@@ -339,7 +395,7 @@ case $verb in
     ;;
   format)
     need clang-format
-    find include src cli tests bench examples -name '*.h' -o -name '*.cpp' -o -name '*.inl' |
+    find include src cli python tests bench examples -name '*.h' -o -name '*.cpp' -o -name '*.inl' |
       xargs clang-format -i
     ;;
   lint)

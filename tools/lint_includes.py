@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 
-ROOMS = ("include", "src", "cli", "tests", "bench", "examples", "tools")
+ROOMS = ("include", "src", "cli", "python", "tests", "bench", "examples", "tools")
 CPP_SUFFIXES = {".h", ".cpp", ".inl"}
 SUFFIXES = CPP_SUFFIXES | {".py"}
 MAX_COLUMNS = 100
@@ -148,6 +148,12 @@ def allowed(path, quoted, target):
         if quoted and ("/" not in target or target in {"timing/series.h", "report/svg.h"}):
             return None
         return "include/poise, io/, timing/series.h, report/svg.h, CLI11, nlohmann, its own files"
+    if room == "python":
+        if is_public(target) or (is_std(target) and not quoted) or is_posix(target):
+            return None
+        if target.startswith(("nanobind/", "io/")) or (quoted and "/" not in target):
+            return None
+        return "include/poise, io/, nanobind and its own files"
     if room == "examples":
         if is_public(target) or (is_std(target) and not quoted):
             return None
@@ -229,6 +235,7 @@ CLEAN = {
     "src/report/html.cpp": HEAD + "#include <poise/report.h>\n#include <nlohmann/json.hpp>\n",
     "cli/main.cpp": HEAD + '#include <CLI/CLI.hpp>\n#include "io/npy.h"\n',
     "cli/bench.cpp": HEAD + '#include "timing/series.h"\n#include "report/svg.h"\n',
+    "python/array.cpp": HEAD + '#include <nanobind/ndarray.h>\n#include <poise/tensor.h>\n',
     "examples/first.cpp": HEAD + "#include <poise/poise.h>\n",
     "tools/tool.py": '"""What lives here.\n\nIn, out.\n"""\n',
 }
@@ -249,6 +256,7 @@ BROKEN = [  # path, text, part of the sentence
     ("src/timing/clock.cpp", HEAD + '#include <poise/tensor.h>\n', "may not include"),
     ("cli/face.cpp", HEAD + '#include "report/html_parts.h"\n', "may not include"),
     ("cli/attend.cpp", HEAD + '#include "kernels/kernels.h"\n', "may not include"),
+    ("python/bind.cpp", HEAD + '#include "report/svg.h"\n', "may not include"),
     ("examples/second.cpp", HEAD + '#include "io/npy.h"\n', "may not include"),
     ("tests/a_test.cpp", "int x;\n", "no head comment"),
     ("tools/headless.py", "x = 1\n", "no head comment"),

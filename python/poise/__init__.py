@@ -1,0 +1,64 @@
+"""poise: scaled dot-product attention for CPUs that measures the temperature of its softmax.
+
+In: NumPy arrays, or anything with DLPack on the CPU (torch, JAX), float16, bfloat16, float32 or
+float64, any strides, never copied. Out: arrays of the same kind. Must not happen here: an import of
+torch or another framework.
+
+>>> import numpy as np, poise
+>>> q = k = v = np.zeros((1, 2, 4, 8), np.float32)
+>>> poise.scaled_dot_product_attention(q, k, v, is_causal=True).shape
+(1, 2, 4, 8)
+"""
+
+from ._core import (
+    Aux,
+    AuxRequest,
+    Flag,
+    Gradients,
+    HeadHealth,
+    Health,
+    Options,
+    Report,
+    Stats,
+    StatsRequest,
+    __version__,
+    active_isa,
+    available_isas,
+    get_num_threads,
+    judge,
+    set_isa,
+    set_num_threads,
+)
+from .functional import attention, explain, scaled_dot_product_attention
+from .gradient import backward, double_backward, jvp
+from .health import report, to_html, to_json, to_text
+
+__all__ = [
+    "Aux",
+    "AuxRequest",
+    "Flag",
+    "Gradients",
+    "HeadHealth",
+    "Health",
+    "Options",
+    "Report",
+    "Stats",
+    "StatsRequest",
+    "__version__",
+    "active_isa",
+    "attention",
+    "available_isas",
+    "backward",
+    "double_backward",
+    "explain",
+    "get_num_threads",
+    "judge",
+    "jvp",
+    "report",
+    "scaled_dot_product_attention",
+    "set_isa",
+    "set_num_threads",
+    "to_html",
+    "to_json",
+    "to_text",
+]
