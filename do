@@ -128,8 +128,6 @@ for_caller() {
 }
 
 # ---- Python --------------------------------------------------------------------------------------
-readonly kPythonPackages="python3 python3-venv python3-dev"
-
 # Says why the Python tests are left out; nothing when they are to run. They need packages from PyPI,
 # so somebody who builds the library alone is spared them: they run where torch is installed already,
 # in continuous integration, with --all, and where an earlier run has made their environment.
@@ -144,8 +142,9 @@ install_python() {
   local environment=build/python/venv list=build/python/wanted.txt
   local files=(python/requirements-test.txt python/requirements-frameworks.txt)
   [ "$1" -eq 0 ] || files+=(python/requirements-all.txt)
-  # shellcheck disable=SC2086  # a list of words
-  need $kPythonPackages
+  python3 -c 'import ensurepip, os, sys, sysconfig, venv
+header = os.path.join(sysconfig.get_path("include"), "Python.h")
+sys.exit(not os.path.exists(header))' 2>/dev/null || need python3-venv python3-dev
   mkdir -p build/python
   cat "${files[@]}" >"$list"
   cmp -s "$list" "$environment/installed.txt" && return 0
@@ -287,7 +286,7 @@ run_tests() {
     # The sanitizers and the fuzzer of clang, which its package only recommends.
     need "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"
   fi
-  local python_options=() why_not
+  local python_options=(-DPOISE_BUILD_PYTHON=OFF) why_not
   why_not=$(python_left_out "$all")
   if [ -z "$why_not" ]; then
     install_python "$all"

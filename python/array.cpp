@@ -224,11 +224,9 @@ void Array::take(nb::handle object, const char* call, const char* name, bool wri
 }
 
 void Array::take_buffer(nb::handle object, bool written) {
-  if (!is_a(object, ndarray_type())) {
-    // Bytes and array.array are buffers too; what their elements are is theirs to say.
-  } else if (std::strstr(Py_TYPE(object.ptr())->tp_name, "MaskedArray") != nullptr) {
+  if (is_a(object, ndarray_type()) &&
+      std::strstr(Py_TYPE(object.ptr())->tp_name, "MaskedArray") != nullptr)
     refuse_type("a numpy.ma array would lose its mask; pass .data, and the mask as attn_mask");
-  }
   const int flags = PyBUF_STRIDES | PyBUF_FORMAT | (written ? PyBUF_WRITABLE : 0);
   bool is_bf16 = false;
   if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) {
@@ -274,6 +272,11 @@ void Array::take_tensor(nb::handle object) {
           "does, or torch.no_grad(), or .detach()");
   }
   if (!records.is_valid()) PyErr_Clear();
+  // A view such as x.conj().imag whose elements are to be negated when read.
+  nb::object negated = nb::steal(PyObject_CallMethod(object.ptr(), "is_neg", nullptr));
+  if (!negated.is_valid()) PyErr_Clear();
+  if (negated.is_valid() && negated.ptr() == Py_True)
+    refuse("the tensor has its negative bit set; resolve_neg() writes it out");
   if (known.table == nullptr) return take_dlpack(object, false);
   nb::dlpack::dltensor tensor{};
   if (known.table->tensor_from_object(object.ptr(), &tensor) != 0)

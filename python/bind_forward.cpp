@@ -205,7 +205,7 @@ void bind_forward(nb::module_& module) {
       .def("__repr__", &text_of);
 
   module.def(
-      "forward", &forward, "query"_a, "key"_a, "value"_a, "options"_a,
+      "forward", &forward, "query"_a.none(), "key"_a.none(), "value"_a.none(), "options"_a,
       "return_aux"_a.none() = nb::none(), "out"_a.none() = nb::none(), "grouped"_a = true,
       "blhd"_a = false,
       "One attention call. Without `grouped` heads broadcast as leading axes do; `blhd`: the\n"

@@ -173,12 +173,13 @@ void bind_gradient(nb::module_& module) {
       .def_ro("dscale", &Results::dscale)
       .def_ro("dslopes", &Results::dslopes)
       .def_ro("stats", &Results::stats);
-  module.def("backward", &backward_of, "query"_a, "key"_a, "value"_a, "out"_a, "dout"_a,
-             "options"_a, "row_max"_a.none() = nb::none(), "row_sum"_a.none() = nb::none(),
-             "lse"_a.none() = nb::none(), "dlse"_a.none() = nb::none(), "dq"_a = true,
-             "dk"_a = true, "dv"_a = true, "dbias"_a.none() = nb::none(), "dsinks"_a = false,
-             "dscale"_a.none() = nb::none(), "dslopes"_a = false, "stats"_a.none() = nb::none(),
-             "blhd"_a = false, "The gradients of one attention call.");
+  module.def("backward", &backward_of, "query"_a.none(), "key"_a.none(), "value"_a.none(),
+             "out"_a.none(), "dout"_a.none(), "options"_a, "row_max"_a.none() = nb::none(),
+             "row_sum"_a.none() = nb::none(), "lse"_a.none() = nb::none(),
+             "dlse"_a.none() = nb::none(), "dq"_a = true, "dk"_a = true, "dv"_a = true,
+             "dbias"_a.none() = nb::none(), "dsinks"_a = false, "dscale"_a.none() = nb::none(),
+             "dslopes"_a = false, "stats"_a.none() = nb::none(), "blhd"_a = false,
+             "The gradients of one attention call.");
 }
 
 }  // namespace poise::python

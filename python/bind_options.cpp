@@ -15,8 +15,8 @@ void bind_options(nb::module_& module) {
           [](CallOptions* self, nb::handle causal, nb::handle scale, nb::handle softcap,
              nb::handle attn_mask, nb::handle mask, nb::handle bias, nb::handle window,
              nb::handle diagonal, nb::handle kv_lengths, nb::handle q_lengths,
-             nb::handle alibi_slopes, nb::handle sinks, double dropout_p,
-             std::uint64_t dropout_seed, std::uint64_t dropout_offset, nb::handle threads) {
+             nb::handle alibi_slopes, nb::handle sinks, nb::handle dropout_p,
+             nb::handle dropout_seed, nb::handle dropout_offset, nb::handle threads) {
             new (self) CallOptions({causal, scale, softcap, attn_mask, mask, bias, window, diagonal,
                                     kv_lengths, q_lengths, alibi_slopes, sinks, threads, dropout_p,
                                     dropout_seed, dropout_offset});
@@ -26,8 +26,9 @@ void bind_options(nb::module_& module) {
           "mask"_a.none() = nb::none(), "bias"_a.none() = nb::none(),
           "window"_a.none() = nb::none(), "diagonal"_a.none() = nb::none(),
           "kv_lengths"_a.none() = nb::none(), "q_lengths"_a.none() = nb::none(),
-          "alibi_slopes"_a.none() = nb::none(), "sinks"_a.none() = nb::none(), "dropout_p"_a = 0.0,
-          "dropout_seed"_a = 0, "dropout_offset"_a = 0, "threads"_a.none() = nb::none());
+          "alibi_slopes"_a.none() = nb::none(), "sinks"_a.none() = nb::none(),
+          "dropout_p"_a = nb::float_(0.0), "dropout_seed"_a = nb::int_(0),
+          "dropout_offset"_a = nb::int_(0), "threads"_a.none() = nb::none());
 }
 
 }  // namespace poise::python

@@ -128,16 +128,17 @@ nb::tuple double_backward_of(nb::handle query, nb::handle key, nb::handle value,
 
 void bind_tangent(nb::module_& module) {
   using namespace nb::literals;
-  module.def("jvp", &jvp_of, "query"_a, "key"_a, "value"_a, "out"_a, "options"_a,
-             "query_tangent"_a.none() = nb::none(), "key_tangent"_a.none() = nb::none(),
-             "value_tangent"_a.none() = nb::none(), "row_max"_a.none() = nb::none(),
-             "row_sum"_a.none() = nb::none(), "lse"_a.none() = nb::none(), "blhd"_a = false,
+  module.def("jvp", &jvp_of, "query"_a.none(), "key"_a.none(), "value"_a.none(), "out"_a.none(),
+             "options"_a, "query_tangent"_a.none() = nb::none(),
+             "key_tangent"_a.none() = nb::none(), "value_tangent"_a.none() = nb::none(),
+             "row_max"_a.none() = nb::none(), "row_sum"_a.none() = nb::none(),
+             "lse"_a.none() = nb::none(), "blhd"_a = false,
              "The tangents of out and lse along the tangents of query, key and value.");
-  module.def("double_backward", &double_backward_of, "query"_a, "key"_a, "value"_a, "out"_a,
-             "dout"_a, "options"_a, "ddq"_a.none() = nb::none(), "ddk"_a.none() = nb::none(),
-             "ddv"_a.none() = nb::none(), "row_max"_a.none() = nb::none(),
-             "row_sum"_a.none() = nb::none(), "lse"_a.none() = nb::none(),
-             "dlse"_a.none() = nb::none(), "blhd"_a = false,
+  module.def("double_backward", &double_backward_of, "query"_a.none(), "key"_a.none(),
+             "value"_a.none(), "out"_a.none(), "dout"_a.none(), "options"_a,
+             "ddq"_a.none() = nb::none(), "ddk"_a.none() = nb::none(), "ddv"_a.none() = nb::none(),
+             "row_max"_a.none() = nb::none(), "row_sum"_a.none() = nb::none(),
+             "lse"_a.none() = nb::none(), "dlse"_a.none() = nb::none(), "blhd"_a = false,
              "Gradients with respect to query, key, value, dout and dlse of a loss made of dq, dk\n"
              "and dv, whose gradients with respect to those are ddq, ddk and ddv.");
 }

@@ -38,6 +38,20 @@ std::int64_t integer(nb::handle object, const char* name) {
   return value;
 }
 
+// 64 bits without a sign.
+std::uint64_t word(nb::handle object, const char* name) {
+  nb::object index = nb::steal(PyNumber_Index(object.ptr()));
+  const std::uint64_t value = index.is_valid() ? PyLong_AsUnsignedLongLong(index.ptr()) : 0;
+  if (PyErr_Occurred()) {
+    const bool outside = PyErr_ExceptionMatches(PyExc_OverflowError);
+    PyErr_Clear();
+    if (outside) raise_value("[options] " + std::string(name) + ": expected 0 ... 2**64 - 1");
+    raise_type("[options] " + std::string(name) + ": expected an integer, got " +
+               nb::type_name(object.type()).c_str());
+  }
+  return value;
+}
+
 Causal causal_of(nb::handle object) {
   if (object.is_none() || object.ptr() == Py_False) return Causal::none();
   if (object.ptr() == Py_True)
@@ -141,9 +155,9 @@ CallOptions::CallOptions(const OptionArguments& arguments) {
   take_numbers(&q_lengths_, arguments.q_lengths, "q_lengths", "int64");
   take_numbers(&alibi_slopes_, arguments.alibi_slopes, "alibi_slopes", "float64");
   take_numbers(&sinks_, arguments.sinks, "sinks", "float64");
-  plain_.dropout.probability = arguments.dropout_p;
-  plain_.dropout.seed = arguments.dropout_seed;
-  plain_.dropout.offset = arguments.dropout_offset;
+  plain_.dropout.probability = number(arguments.dropout_p, "dropout_p");
+  plain_.dropout.seed = word(arguments.dropout_seed, "dropout_seed");
+  plain_.dropout.offset = word(arguments.dropout_offset, "dropout_offset");
   if (!arguments.threads.is_none()) {
     const std::int64_t threads = integer(arguments.threads, "threads");
     if (threads < 1 || threads > kMostThreads)

@@ -21,9 +21,7 @@ namespace poise::python {
 // The keyword arguments as they come.
 struct OptionArguments {
   nb::handle causal, scale, softcap, attn_mask, mask, bias, window, diagonal, kv_lengths, q_lengths,
-      alibi_slopes, sinks, threads;
-  double dropout_p = 0;
-  std::uint64_t dropout_seed = 0, dropout_offset = 0;
+      alibi_slopes, sinks, threads, dropout_p, dropout_seed, dropout_offset;
 };
 
 class CallOptions {

@@ -125,11 +125,13 @@ void Output::create_numpy(const Array& like) {
     throw nb::python_error();
   view_.data = buffer.buf;
   PyBuffer_Release(&buffer);
-  if (view_.dtype == DType::bf16)
-    object_ =
-        object_.attr("view")(like.view().dtype == DType::bf16 && nb::hasattr(like.object(), "dtype")
-                                 ? nb::object(like.object().attr("dtype"))
-                                 : nb::object(nb::str("bfloat16")));
+  if (view_.dtype == DType::bf16) {
+    // NumPy knows the type by name once ml_dtypes is loaded, which made the query, if it is
+    // NumPy's.
+    nb::object like_numpy = nb::str("bfloat16");
+    if (nb::hasattr(like.object(), "__array_interface__")) like_numpy = like.object().attr("dtype");
+    object_ = object_.attr("view")(like_numpy);
+  }
   if (!row_major_) {
     Axes place{};
     for (int i = 0; i < view_.rank; ++i)
@@ -157,8 +159,9 @@ void Output::create_shared() {
   view_.data = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
   if (view_.data == nullptr) throw std::bad_alloc();
   nb::capsule owner(view_.data, [](void* memory) noexcept { std::free(memory); });
-  object_ = nb::cast(nb::ndarray<>(view_.data, static_cast<std::size_t>(view_.rank), shape.data(),
-                                   owner, view_.strides.data(), dlpack_dtype(view_.dtype)));
+  object_ = nb::cast(nb::ndarray<nb::array_api>(view_.data, static_cast<std::size_t>(view_.rank),
+                                                shape.data(), owner, view_.strides.data(),
+                                                dlpack_dtype(view_.dtype)));
 }
 
 void Output::use(nb::handle object, const char* call, const char* name) {

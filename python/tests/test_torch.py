@@ -104,7 +104,8 @@ def test_a_tensor_that_records_gradients_is_refused_and_taken_without():
     torch.ones(1, 1, 5, 8, device="meta"), torch.ones(1, 1, 5, 8, dtype=torch.complex64).conj(),
     torch.ones(1, 1, 5, 8, dtype=torch.complex64).conj().imag, torch.eye(5).to_sparse(),
     torch.ones(1, 1, 5, 8, dtype=torch.int16),
-], ids=["meta", "conj", "neg", "sparse", "int16"])
+    torch._subclasses.FakeTensorMode().from_tensor(torch.ones(1, 1, 5, 8)),
+], ids=["meta", "conj", "neg", "sparse", "int16", "fake"])
 def test_other_tensors_are_refused(wrong):
     q = torch.ones(1, 1, 5, 8)
     with pytest.raises((TypeError, ValueError), match=r"\[forward\] query: "):
