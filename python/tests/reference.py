@@ -31,7 +31,7 @@ def visible_keys(lead, q_heads, q_len, kv_len, causal=None, window=None, diagona
 
 
 def attention(query, key, value, mask=None, bias=None, scale=None, softcap=0.0, sinks=None,
-              causal=None, window=None, diagonal=None, kv_lengths=None):
+              causal=None, window=None, diagonal=None, kv_lengths=None, alibi_slopes=None):
     """(out, lse, weights), all float64; query heads share key heads, leading axes broadcast."""
     query, key, value = (np.asarray(x, np.float64) for x in (query, key, value))
     group = query.shape[-3] // key.shape[-3]
@@ -42,6 +42,11 @@ def attention(query, key, value, mask=None, bias=None, scale=None, softcap=0.0, 
     if softcap:
         scores = softcap * np.tanh(scores / softcap)
     logits = scores if bias is None else scores + np.asarray(bias, np.float64)
+    if alibi_slopes is not None:  # ends aligned, whatever the batch
+        q_len, kv_len = logits.shape[-2:]
+        i, j = np.arange(q_len)[:, None], np.arange(kv_len)
+        distance = np.abs(i + kv_len - q_len - j)
+        logits = logits - np.asarray(alibi_slopes, np.float64)[:, None, None] * distance
     seen = visible_keys(logits.shape[:-3], *logits.shape[-3:], causal, window, diagonal, kv_lengths)
     if mask is not None:
         seen = seen & np.broadcast_to(np.asarray(mask), logits.shape)

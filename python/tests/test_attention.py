@@ -35,6 +35,7 @@ def test_every_dtype_and_alignment_agrees_with_the_definition(qkv, dtype, causal
     {"softcap": 2.0}, {"window": (3, 0)}, {"window": (2, -1), "causal": "top_left"},
     {"sinks": [0.5, -1, 2, -np.inf]}, {"kv_lengths": [5, 13]},
     {"kv_lengths": np.array([1, 0], np.int32), "causal": "bottom_right"},
+    {"alibi_slopes": [0.5, 0, -0.25, 1.5]},
     {"diagonal": 2, "window": (1, 1)}, {"diagonal": [0, 4], "window": (1, 1)},
 ], ids=str)
 def test_every_option_agrees_with_the_definition(qkv, options):
