@@ -315,5 +315,18 @@ TEST(report_text, cut_and_broken_utf8_becomes_replacement_characters) {
   EXPECT_EQ(report::columns("漢字é"), 5);
 }
 
+TEST(report_text, the_headline_calls_nobody_well_who_is_sick_of_something_else) {
+  HeadStats hot = head_of_spread(1), sharp = head_of_spread(6);
+  hot.scores.max = 150;
+  sharp.gain = {};
+  sharp.gain.add(1, 64);  // saturated, though its Jacobian lets gradient through
+  sharp.dead_rows = 0;
+  ReportInput input;
+  input.layers = {layer_of({hot, hot, hot, sharp, head_of_spread(1)})};
+  const Report report = build_report(input);
+  EXPECT_EQ(report.headline_alarm + report.headline_rest,
+            "3 of 5 heads run hot. 1 of the other 2 has other troubles, and nothing overflows.");
+}
+
 }  // namespace
 }  // namespace poise

@@ -82,6 +82,8 @@ struct HeadHistogram {
 enum class GridMetric : std::uint8_t { spread, max_score, entropy, saturated, gain };
 inline constexpr int kGridMetrics = 5;
 
+inline constexpr int kTop1Points = 21;  // of ReportHead::top1_logit
+
 struct ReportHead {
   int layer = 0, head = 0;  // positions
   std::string name;         // "L0 H3": the layer's label and the head, escaped by the faces
@@ -95,6 +97,9 @@ struct ReportHead {
   // Nearness to trouble of each grid metric, 0 ... 1 (about 0.5 where a rule begins to bite); NaN =
   // not measured. What the grid tints; the verdict stays with the marks.
   std::array<double, kGridMetrics> trouble{};
+  // How sharp the rows are: ln(p / (1 - p)) of their largest weight p at the quantiles 0, 1/20, ...
+  // 1 over rows, within 3 % of p / (1 - p); NaN = not measured.
+  std::array<double, kTop1Points> top1_logit{};
   HeadHealth health;  // verdict, flags, read-outs, three predictions of the spread
   HeadHistogram histogram;
   // Temperatures beside each other, the head as it is first; empty where none was asked for.
@@ -171,8 +176,10 @@ std::string to_text(const Report& report, const TextStyle& style = {});
 // newline at the end. Schema: docs/report-json.md.
 std::string to_json(const Report& report);
 
-// The page: one self-contained HTML file without scripts or external references; light, dark and
-// print styles. Below 1 MB for 48 layers of 32 heads.
+// The page: one self-contained HTML file without external references; light, dark and print styles.
+// Readable without its script, which opens head cards, sorts the table and writes CSV and JSON; a
+// content security policy admits that script and that style sheet only. Below 1 MB for 48 layers of
+// 32 heads.
 std::string to_html(const Report& report);
 
 // Statistics to JSON and back without losing a bit: from_json(to_json(s)) gives s. One line.

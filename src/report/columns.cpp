@@ -40,6 +40,8 @@ std::string factor(const ReportHead& head) {
 
 using enum VerdictKind;
 
+}  // namespace
+
 const std::vector<Column>& all_columns() {
   static const std::vector<Column> columns = {
       {"σ", "", true, [](const ReportHead& h) { return spread(read(h).sigma); }, {diffuse}},
@@ -82,14 +84,16 @@ const std::vector<Column>& all_columns() {
        "",
        true,
        [](const ReportHead& h) { return number(read(h).transmission); },
-       {dead_gradient}},
+       {dead_gradient},
+       true},
       {"expected",
        "",
        true,
        [](const ReportHead& h) {
          return number(h.gradient_rows > 0 ? read(h).expected_transmission : std::nan(""));
        },
-       {}},
+       {},
+       true},
       {"dead",
        "%",
        false,
@@ -107,7 +111,13 @@ const std::vector<Column>& all_columns() {
   return columns;
 }
 
-}  // namespace
+std::vector<Column> page_columns(const Report& report) {
+  std::vector<Column> shown;
+  for (const Column& column : all_columns()) {
+    if (!column.backward || report.has_gradient) shown.push_back(column);
+  }
+  return shown;
+}
 
 std::vector<Column> columns_of(const Report& report) {
   const std::string unknown = number(std::nan(""));

@@ -16,7 +16,14 @@ struct Column {
   bool brief;        // part of the short table on the terminal
   std::string (*text)(const ReportHead& head);
   std::vector<VerdictKind> rules;  // rules that read this number
+  bool backward = false;           // measured by backward()
 };
+
+// Every column there is, in order; the factor is the last.
+const std::vector<Column>& all_columns();
+// Those of the page's table, which names them in its style sheet and therefore leaves out only the
+// numbers of backward() where there are none.
+std::vector<Column> page_columns(const Report& report);
 
 // The columns that some head of this report has a value for, in order; the factor is the last.
 std::vector<Column> columns_of(const Report& report);

@@ -53,6 +53,12 @@ Finding variance(const Report& report) {
                    ? "when training on: QK-norm, or a lower learning rate for Wq and Wk"
                    : "when training on: scale by 1/D instead of 1/√D, or learn a temperature";
   }
+  // Wider than the textbook, yet below the spread at which rows freeze: nothing to cure.
+  const Readout& r = head.health.readout;
+  if (is_wide(e) && r.sigma < r.target_sigma) {
+    f.claim = "Scores are wider than the textbook, and not too wide.";
+    f.remedy.clear();
+  }
   if (summary.heads > 1) {
     f.numbers += " " + fixed(static_cast<double>(summary.above_textbook), 0) + " of " +
                  plural(summary.heads, "head") +

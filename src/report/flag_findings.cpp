@@ -184,7 +184,7 @@ Finding dead_gradient(const Report& report, const FlagGroup& group) {
   Finding f;
   f.claim =
       names(report, group.heads) + agree(count(group), " passes", " pass") + " almost no gradient.";
-  f.section = "heads";
+  f.section = "gradient";
   const std::string transmission = transmission_clause(report, group.heads);
   const bool gain_to_blame = std::all_of(group.heads.begin(), group.heads.end(), [&](int i) {
     return at(report, i).health.readout.gain < report.input.thresholds.dead_gain;
@@ -232,7 +232,7 @@ Finding diffuse(const Report& report, const FlagGroup& group) {
       " says nothing about the keys.";
   const std::string scale = scale_remedy(report, group);
   f.remedy = scale.empty() ? flag_remedy(report, group) : scale;
-  f.section = "heads";
+  f.section = "softmax";
   return f;
 }
 
@@ -336,7 +336,7 @@ Finding sink(const Report& report, const FlagGroup& group) {
               percent_sign(weight(strongest)) + " of the weight (" + strongest.name +
               "). That is normal.";
   f.remedy = "keep key " + std::to_string(key) + " when evicting from a KV cache";
-  f.section = "heads";
+  f.section = "softmax";
   return f;
 }
 

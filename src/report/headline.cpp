@@ -81,15 +81,18 @@ std::string rest_of(const Report& report, const FlagGroup& group) {
   const bool harmless = overflow_is_far(report);
   if (others == 0) return harmless ? " Nothing overflows." : "";
   std::int64_t troubled = 0;
+  bool sick = false;  // as bad as a verdict gets without being the headline
   for (std::size_t i = 0; i < report.heads.size(); ++i) {
     const bool in_group =
         std::find(group.heads.begin(), group.heads.end(), static_cast<int>(i)) != group.heads.end();
-    if (!in_group && report.heads[i].health.severity >= Severity::warn) ++troubled;
+    if (in_group) continue;
+    troubled += report.heads[i].health.severity >= Severity::warn ? 1 : 0;
+    sick |= report.heads[i].health.severity >= Severity::bad;
   }
   const std::string subject =
       others == 1 ? " The other one " : " The other " + fixed(static_cast<double>(others), 0) + " ";
   std::string text;
-  if (others_pass_gradient(report, group.heads)) {
+  if (!sick && others_pass_gradient(report, group.heads)) {
     text = subject + agree(others, "passes gradient", "pass gradient");
   } else if (troubled == 0) {
     text = subject + agree(others, "needs no change", "need no change");

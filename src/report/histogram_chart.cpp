@@ -1,9 +1,9 @@
-// Histogram of the scaled scores of one head on a logarithmic axis, in percent of scores per unit,
-// so that the standard normal is a parabola whatever the width of the bins.
-// In: histograms of the model. Out: figures. Axes are shared by the figures, so widths compare.
+// Histograms of the scores of one head on a logarithmic axis, in percent of scores per unit, so
+// that the standard normal is a parabola whatever the width of the bins. Raw products q.k are the
+// scaled scores over the scale: the same counts, in bins as much wider. In: histograms of the
+// model. Out: figures. The figures of scaled scores share their axes, so widths compare.
 #include "report/charts.h"
-#include "report/encoding.h"
-#include "report/svg.h"
+#include "report/figure.h"
 #include "report/words.h"
 
 #include <algorithm>
@@ -34,10 +34,10 @@ double normal_density(double score) {
   return 100 * std::exp(-score * score / 2) / std::sqrt(2 * std::numbers::pi);
 }
 
-Frame frame_of(const std::vector<const ReportHead*>& heads) {
+Frame frame_of(const std::vector<const HeadHistogram*>& histograms) {
   double low = -kNormalReach, high = kNormalReach, peak = normal_density(0), floor = peak;
-  for (const ReportHead* head : heads) {
-    const HeadHistogram& h = head->histogram;
+  for (const HeadHistogram* histogram : histograms) {
+    const HeadHistogram& h = *histogram;
     for (std::size_t bin = 0; bin < h.counts.size(); ++bin) {
       if (h.counts[bin] <= 0) continue;
       low = std::min(low, h.low + static_cast<double>(bin) * h.width);
@@ -109,15 +109,22 @@ void draw_axes(Svg& svg, const Frame& frame) {
   }
 }
 
-std::string drawing(const ReportHead& head, const Frame& frame, const char* id, bool alarm,
-                    std::int64_t head_dim) {
-  const HeadHistogram& h = head.histogram;
-  const std::string sigma = "σ " + spread(head.health.readout.sigma);
-  Svg svg(id, kHeight, "Scaled scores of " + head.name,
+// One histogram to draw and what to say of it.
+struct Picture {
+  const char* id;
+  const HeadHistogram* histogram;
+  double sigma;
+  bool alarm;
+  std::string title, reading, axis;
+};
+
+std::string figure(const Picture& picture, const Frame& frame) {
+  const HeadHistogram& h = *picture.histogram;
+  Svg svg(picture.id, kHeight, picture.title,
           "Histogram on a logarithmic vertical axis. Within-row standard deviation " +
-              spread(head.health.readout.sigma) + ". The standard normal lies between −4 and 4.");
+              spread(picture.sigma) + ". The standard normal lies between −4 and 4.");
   draw_axes(svg, frame);
-  svg.path(alarm ? "area alarm" : "area accent", steps(h, frame));
+  svg.path(picture.alarm ? "area alarm" : "area accent", steps(h, frame));
   svg.path("normal", normal_curve(frame));
   const double peak_x = frame.x.at(0);
   const bool room_left = peak_x > 165;  // for "% of scores" and the label
@@ -125,33 +132,72 @@ std::string drawing(const ReportHead& head, const Frame& frame, const char* id, 
   svg.text("", label_x, 11, room_left ? Anchor::end : Anchor::start, "standard normal");
   svg.line("leader", label_x + (room_left ? 2 : -2), 8, peak_x, frame.y.at(normal_density(0)));
   svg.text("s", 0, 11, Anchor::start, "% of scores");
-  svg.text(alarm ? "strong al" : "strong ac", kRight, 11, Anchor::end, sigma);
-  const bool usual =
-      head_dim > 0 && std::abs(head.scale * std::sqrt(static_cast<double>(head_dim)) - 1) < 1e-3;
-  svg.text("s", (kLeft + kRight) / 2, kHeight - 6, Anchor::middle,
-           usual ? "scaled score q·k / √" + std::to_string(head_dim)
-                 : "scaled score " + number(head.scale) + " q·k");
-  return svg.finish();
-}
-
-std::string statement(const ReportHead& head) {
-  const double sigma = head.health.readout.sigma;
-  const bool close = sigma > 0.8 && sigma < 1.25;
-  return head.name + " is " + (close ? "about" : spread(sigma) + " times") + " as wide as normal";
-}
-
-std::string figure(const ReportHead& head, const Frame& frame, const char* id, bool alarm,
-                   std::int64_t head_dim, const std::string& reading) {
-  const HeadHistogram& h = head.histogram;
-  std::string caption = reading;
+  svg.text(picture.alarm ? "strong al" : "strong ac", kRight, 11, Anchor::end,
+           "σ " + spread(picture.sigma));
+  svg.text("s", (kLeft + kRight) / 2, kHeight - 6, Anchor::middle, picture.axis);
+  std::string reading = picture.reading;
   if (h.below + h.above > 0) {
-    caption += " " +
+    reading += " " +
                percent_sign(static_cast<double>(h.below + h.above) / static_cast<double>(h.total)) +
                " of its scores lie outside the bins.";
   }
-  return "<figure><figcaption><h3>" + html_escape(statement(head)) + "</h3>" +
-         html_escape(caption) + "</figcaption>" + drawing(head, frame, id, alarm, head_dim) +
-         "</figure>\n";
+  return figure_html("", picture.title, reading, svg.finish());
+}
+
+bool usual_scale(const ReportHead& head, std::int64_t head_dim) {
+  return head_dim > 0 && std::abs(head.scale * std::sqrt(static_cast<double>(head_dim)) - 1) < 1e-3;
+}
+
+std::string scaled_axis(const ReportHead& head, std::int64_t head_dim) {
+  return usual_scale(head, head_dim) ? "scaled score q·k / √" + std::to_string(head_dim)
+                                     : "scaled score " + number(head.scale) + " q·k";
+}
+
+// What the scale did: "Divided by √32, L0 H3 is 15.1 times as wide as normal".
+std::string statement(const ReportHead& head, std::int64_t head_dim) {
+  const double sigma = head.health.readout.sigma;
+  const bool near = sigma > 0.8 && sigma < 1.25;
+  const std::string width =
+      (near ? "about" : spread(sigma) + " times") + std::string(" as wide as normal");
+  if (head.scale == 1) return "Undivided, " + head.name + " is " + width;
+  const std::string how = usual_scale(head, head_dim) ? "Divided by √" + std::to_string(head_dim)
+                                                      : "Times " + number(head.scale);
+  return how + ", " + head.name + " is " + width;
+}
+
+// The same counts in units of q.k; without counts when the scale leaves no such units.
+HeadHistogram raw_of(const ReportHead& head) {
+  HeadHistogram raw = head.histogram;
+  if (!(head.scale > 0)) return {};
+  raw.low /= head.scale;
+  raw.width /= head.scale;
+  return raw;
+}
+
+std::string raw_figure(const ReportHead& head, bool alarm, std::int64_t head_dim) {
+  const HeadHistogram raw = raw_of(head);
+  if (raw.counts.empty() || head.scale == 1) return "";  // raw and scaled are one
+  const double sigma = head.health.readout.sigma / head.scale;
+  std::string reading = "Raw products of the same head, the same counts.";
+  if (head_dim > 0) {
+    reading += " Independent q and k of size 1 would have σ √" + std::to_string(head_dim) + " = " +
+               number(std::sqrt(static_cast<double>(head_dim))) + ".";
+  }
+  return figure({"hist-raw", &raw, sigma, alarm,
+                 "Before the scale, " + head.name + " spreads over σ " + spread(sigma), reading,
+                 "raw product q·k"},
+                frame_of({&raw}));
+}
+
+std::string flags_of(const ReportHead& head) {
+  const Severity severity = head.health.severity;
+  if (severity == Severity::healthy) return "The widest head, healthy.";
+  std::string text = std::string(mark(severity)) + " ";
+  for (std::size_t i = 0; i < head.health.flags.size(); ++i) {
+    const Flag& flag = head.health.flags[i];
+    text += (i > 0 ? " · " : "") + std::string(name(flag.kind)) + " (" + name(flag.severity) + ")";
+  }
+  return text + ".";
 }
 
 }  // namespace
@@ -165,27 +211,22 @@ std::string histogram_figures(const Report& report) {
   const ReportHead* first = with_histogram(report.worst_head);
   const ReportHead* healthy = with_histogram(report.healthy_head);
   if (first == healthy) first = nullptr;
-  std::vector<const ReportHead*> shown;
-  if (first) shown.push_back(first);
-  if (healthy) shown.push_back(healthy);
-  if (shown.empty()) return "";
+  if (!first && !healthy) return "";
+  std::vector<const HeadHistogram*> shown;
+  if (first) shown.push_back(&first->histogram);
+  if (healthy) shown.push_back(&healthy->histogram);
   const Frame frame = frame_of(shown);
-  std::string out;
-  if (first) {
-    const Severity severity = first->health.severity;
-    std::string reading = severity == Severity::healthy ? "The widest head, healthy."
-                                                        : std::string(mark(severity)) + " ";
-    for (std::size_t i = 0; i < first->health.flags.size(); ++i) {
-      const Flag& flag = first->health.flags[i];
-      reading +=
-          (i > 0 ? " · " : "") + std::string(name(flag.kind)) + " (" + name(flag.severity) + ")";
-    }
-    if (severity != Severity::healthy) reading += ".";
-    out +=
-        figure(*first, frame, "hist-first", severity >= Severity::warn, report.head_dim, reading);
-  }
+  const auto scaled = [&](const char* id, const ReportHead& head, bool alarm,
+                          const std::string& reading) {
+    return figure({id, &head.histogram, head.health.readout.sigma, alarm,
+                   statement(head, report.head_dim), reading, scaled_axis(head, report.head_dim)},
+                  frame);
+  };
+  const ReportHead& raw = first ? *first : *healthy;
+  std::string out = raw_figure(raw, alarming(raw), report.head_dim);
+  if (first) out += scaled("hist-first", *first, alarming(*first), flags_of(*first));
   if (healthy) {
-    out += figure(*healthy, frame, "hist-healthy", false, report.head_dim,
+    out += scaled("hist-healthy", *healthy, false,
                   first ? "The healthy head nearest to σ = 1, on the same axes."
                         : "The healthy head nearest to σ = 1.");
   }

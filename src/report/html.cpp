@@ -1,5 +1,6 @@
-// The page: head, verdict, findings beside the grid, charts, tables, method. One file that refers
-// to nothing outside itself and needs no script; a content security policy forbids both.
+// The page: head, verdict, findings beside the grid, charts, the card of one head, tables, method.
+// One file that refers to nothing outside itself; a content security policy admits its own style
+// sheet and script by their hashes and nothing else.
 // In: the model. Out: well-formed HTML. Everything from outside passes html_escape().
 #include <poise/report.h>
 
@@ -7,6 +8,7 @@
 #include "report/encoding.h"
 #include "report/facts.h"
 #include "report/html_parts.h"
+#include "report/page_hashes.h"
 #include "report/series.h"
 #include "report/words.h"
 
@@ -26,12 +28,14 @@ std::string head_html(const Report& report) {
   const std::string& name = report.input.title.empty() ? report.input.model : report.input.title;
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>"
          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-         "'unsafe-inline'; base-uri 'none'; form-action 'none'\"/>"
+         "'sha256-" +
+         std::string(kStyleHash) + "'; script-src 'sha256-" + kScriptHash +
+         "'; base-uri 'none'; form-action 'none'\"/>"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/><title>"
          "poise report: " +
          html_escape(report.headline_alarm + report.headline_rest) +
-         (name.empty() ? "" : " (" + html_escape(name) + ")") + "</title><style>" + style_sheet() +
-         grid_style() + "</style></head>\n";
+         (name.empty() ? "" : " (" + html_escape(name) + ")") + "</title><style>" + page_style() +
+         "</style></head>\n";
 }
 
 std::string header_html(const Report& report) {
@@ -80,25 +84,48 @@ std::string top_html(const Report& report) {
   return std::string("<div class=\"top") + (beside ? " two" : "") + "\"><div>" +
          findings_html(report) + "</div>" +
          (grid.empty() ? ""
-                       : "<div><h2>Where: layer × head</h2><a class=\"skip\" href=\"#scores\">Skip "
+                       : "<div id=\"grid\"><h2>Where: layer × head</h2><a class=\"skip\" "
+                         "href=\"#scores\">Skip "
                          "the grid</a>" +
                              grid + "</div>") +
          "</div>\n";
 }
 
+// A section of figures; nothing when there is none to show.
+std::string figures_html(const char* id, const std::string& heading, const std::string& lead,
+                         const std::string& figures) {
+  if (figures.empty()) return "";
+  return "<section id=\"" + std::string(id) + "\"><h2>" + html_escape(heading) + "</h2>" +
+         (lead.empty() ? "" : "<p class=\"lead\">" + html_escape(lead) + "</p>\n") +
+         "<div class=\"row\">" + figures + "</div></section>\n";
+}
+
 std::string scores_html(const Report& report) {
-  const std::string figures = histogram_figures(report), variance = variance_figure(report);
-  std::string out = "<section id=\"scores\"><h2>Scores: how wide</h2><p class=\"lead\">";
-  if (report.head_dim > 0) {
-    out += "Dividing by √" + std::to_string(report.head_dim) +
-           " should leave scores as wide as a standard normal.";
-  } else {
-    out += "Dividing by √D should leave scores as wide as a standard normal.";
-  }
-  out += figures.empty() ? " Histograms need statistics at level full."
-                         : " The vertical axis of a histogram is logarithmic, in % of scores per "
-                           "unit, so the normal curve is a parabola.";
-  return out + "</p>\n<div class=\"row\">" + figures + variance + "</div></section>\n";
+  const std::string figures = histogram_figures(report);
+  std::string lead = "Dividing by √" +
+                     (report.head_dim > 0 ? std::to_string(report.head_dim) : std::string("D")) +
+                     " should leave scores as wide as a standard normal.";
+  lead += figures.empty() ? " Histograms need statistics at level full."
+                          : " The vertical axis of a histogram is logarithmic, in % of scores per "
+                            "unit, so the normal curve is a parabola.";
+  return "<section id=\"scores\"><h2>Scores: how wide</h2><p class=\"lead\">" + html_escape(lead) +
+         "</p>\n<div class=\"row\">" + figures + variance_figure(report) + factors_figure(report) +
+         "</div></section>\n";
+}
+
+std::string numbers_section(const Report& report) {
+  return "<section id=\"numbers\"><h2>Numbers: how close to the edge</h2><div class=\"row\">" +
+         headroom_figure(report) + "<div>" + numbers_html(report) + "</div>" + cost_figure(report) +
+         "</div></section>\n";
+}
+
+std::string heads_html(const Report& report) {
+  const auto heads = static_cast<std::int64_t>(report.heads.size());
+  return "<section id=\"heads\"><h2>" +
+         capitalised(heads == 1 ? std::string("the one head") : "all " + plural(heads, "head")) +
+         "</h2><p class=\"lead\">Sorted by verdict, then σ; medians over rows. A number that broke "
+         "a rule is bold.</p>" +
+         table_html(report) + "</section>\n";
 }
 
 std::string method_html(const Report& report) {
@@ -108,7 +135,12 @@ std::string method_html(const Report& report) {
       "the attention pass; medians over rows are good to 2 %; rows with fewer than two visible "
       "keys "
       "are counted and left out. The full moments are tr(E[qqᵀ] Σₖ), equal to the mean within-row "
-      "variance when nothing is masked.</p>\n";
+      "variance when nothing is masked. Recomputed means run again by the same kernels with "
+      "another "
+      "scale, not extrapolated. Raw histograms are the counts of the scaled ones over the scale; "
+      "those of head cards are good to 12 % of a bin. The numbers to download have three or four "
+      "digits; "
+      "<code>poise report --json</code> writes all of them.</p>\n";
   const auto line = [&](const char* label, const std::string& text) {
     if (!text.empty()) {
       out += std::string("<p>") + label + ": <code>" + html_escape(text) + "</code></p>\n";
@@ -133,19 +165,19 @@ std::string to_html(const Report& report) {
   out += series_html(report);
   if (!report.heads.empty()) {
     out += scores_html(report);
-    out +=
-        "<section id=\"numbers\"><h2>Numbers: how close to the edge</h2>" + numbers_html(report) +
-        "</section>\n<section id=\"heads\"><h2>" +
-        capitalised(report.heads.size() == 1
-                        ? std::string("the one head")
-                        : "all " + plural(static_cast<std::int64_t>(report.heads.size()), "head")) +
-        "</h2><p class=\"lead\">Sorted by verdict, then σ; medians over rows. A number that broke "
-        "a rule is bold.</p>" +
-        table_html(report) + "</section>\n";
+    out += figures_html("softmax", "Softmax: how sharp", "",
+                        entropy_figure(report) + sharpness_figure(report) + sink_figure(report));
+    out += "<div class=\"split\">" +
+           figures_html("gradient", "Gradient: how much gets through", "",
+                        gain_figure(report) + slope_figure(report) + transmission_figure(report)) +
+           figures_html("remedy", "Remedy: what the factor buys", "", remedy_figure(report)) +
+           "</div>";
+    out += numbers_section(report) + card_html(report) + heads_html(report);
   }
   out += "<section id=\"rules\"><h2>Rules and their sources</h2>" + rules_html(report) +
          "</section>\n<section><h2>Glossary</h2>" + glossary_html(report) + "</section></main>\n" +
-         method_html(report) + "</body></html>\n";
+         method_html(report) + (report.heads.empty() ? "" : data_html(report)) + "<script>" +
+         page_script() + "</script></body></html>\n";
   return out;
 }
 

@@ -14,9 +14,12 @@
 namespace poise::report {
 namespace {
 
-// From this many heads on the cells keep a width of their own and the grid scrolls sideways.
+// From this many heads on the cells keep a width of their own and the grid scrolls sideways; from
+// so many layers on it scrolls down as well, under its own head line.
 constexpr int kFittingHeads = 10;
-constexpr int kCellPixels = 50, kWidestCellPixels = 70, kLabelPixels = 44;
+constexpr int kFittingLayers = 30;
+constexpr int kWidestCellPixels = 70, kLabelPixels = 44;
+constexpr int kTints = 20;  // steps of the tint, the classes "Ab" to "Au" of metric 0
 
 std::vector<GridMetric> metrics_of(const Report& report) {
   std::vector<GridMetric> shown;
@@ -26,36 +29,31 @@ std::vector<GridMetric> metrics_of(const Report& report) {
   return shown;
 }
 
-std::string tint(double trouble) {
-  if (std::isnan(trouble)) return "0";
-  const std::string text = fraction(std::round(trouble * 100) / 100);
-  return text == "<.01" ? "0" : text;
+// The class that tints a cell for metric number `metric`: "Ak" = 10 twentieths of metric 0.
+std::string tint_class(std::size_t metric, int step) {
+  return {static_cast<char>('A' + metric), static_cast<char>('a' + step)};
+}
+int tint(double trouble) {
+  return std::isnan(trouble)
+             ? 0
+             : static_cast<int>(std::lround(std::clamp(trouble, 0.0, 1.0) * kTints));
 }
 
 std::string cell(const ReportHead& head, std::size_t position,
                  const std::vector<GridMetric>& metrics) {
+  std::string classes = mark_class(head.health.severity), values;
+  for (std::size_t i = 0; i < metrics.size(); ++i) {
+    const int step = tint(head.trouble[static_cast<std::size_t>(metrics[i])]);
+    if (step > 0) classes += (classes.empty() ? "" : " ") + tint_class(i, step);
+    values += "<b>" + html_escape(value_text(head.health.readout, metrics[i])) + "</b>";
+  }
   const Severity severity = head.health.severity;
-  std::string style, values;
-  char variable = 'a';
-  for (const GridMetric metric : metrics) {
-    style += std::string(style.empty() ? "--" : ";--") + variable++ + ":" +
-             tint(head.trouble[static_cast<std::size_t>(metric)]);
-    values += "<b>" + html_escape(value_text(head.health.readout, metric)) + "</b>";
-  }
   std::string spoken = html_escape(head.name) + ", ";
-  if (severity > Severity::healthy) spoken += std::string(name(severity)) + ": ";
+  if (severity >= Severity::watch) spoken += std::string(name(severity)) + ": ";
   spoken += flag_names(head) + " ";
-  std::string sign = mark(severity);
-  if (!sign.empty()) {
-    const char* tone = severity >= Severity::bad    ? ""
-                       : severity == Severity::warn ? "warn"
-                                                    : "info";
-    sign = "<i aria-hidden=\"true\"" +
-           (*tone ? " class=\"" + std::string(tone) + "\"" : std::string()) + ">" + sign + "</i>";
-  }
-  return std::string("<td") + (severity >= Severity::bad ? " class=\"bad\"" : "") + " style=\"" +
-         style + "\"><a href=\"#h" + std::to_string(position) + "\"><span class=\"hidden\">" +
-         spoken + "</span>" + values + sign + "</a></td>";
+  return "<td" + (classes.empty() ? std::string() : " class=\"" + classes + "\"") +
+         "><a href=\"#h" + std::to_string(position) + "\"><span>" + spoken + "</span>" + values +
+         "</a>";
 }
 
 std::string legend(const Report& report) {
@@ -79,6 +77,8 @@ std::string legend(const Report& report) {
 
 }  // namespace
 
+bool has_grid(const Report& report) { return !metrics_of(report).empty(); }
+
 std::string grid_html(const Report& report) {
   const std::vector<GridMetric> metrics = metrics_of(report);
   if (metrics.empty()) return "";
@@ -95,14 +95,11 @@ std::string grid_html(const Report& report) {
            html_escape(caption(report, metrics[i])) + "</p>";
   }
   const bool wide = report.widest_layer > kFittingHeads;
-  out += "<div class=\"scroll\"";
-  if (wide) out += " role=\"region\" aria-label=\"Layers and heads\" tabindex=\"0\"";
-  out += "><table class=\"grid\"";
-  out += wide ? " style=\"min-width:" +
-                    std::to_string(kLabelPixels + kCellPixels * report.widest_layer)
-              : " style=\"max-width:" +
-                    std::to_string(kLabelPixels + kWidestCellPixels * report.widest_layer);
-  out += "px\"";
+  const bool tall = report.layers > kFittingLayers;
+  out += std::string("<div class=\"scroll") + (tall ? " tall" : "") + "\"";
+  if (wide || tall) out += " role=\"region\" aria-label=\"Layers and heads\" tabindex=\"0\"";
+  out +=
+      "><table class=\"grid " + (wide ? "wide" : "n" + std::to_string(report.widest_layer)) + "\"";
   out +=
       "><caption class=\"hidden\">Layers down, heads across</caption><thead><tr>"
       "<th scope=\"col\">layer</th>";
@@ -113,13 +110,34 @@ std::string grid_html(const Report& report) {
   std::size_t position = 0;
   for (int layer = 0; layer < report.layers; ++layer) {
     out += "<tr><th scope=\"row\">" +
-           html_escape(report.input.layers[static_cast<std::size_t>(layer)].label) + "</th>";
+           html_escape(report.input.layers[static_cast<std::size_t>(layer)].label);
     for (; position < report.heads.size() && report.heads[position].layer == layer; ++position) {
       out += cell(report.heads[position], position, metrics);
     }
-    out += "</tr>\n";
+    out += "\n";
   }
   return out + "</tbody></table></div></fieldset>" + legend(report);
+}
+
+std::string grid_style() {
+  std::string out;
+  for (std::size_t i = 0; i < kGridMetrics; ++i) {
+    const std::string n = std::to_string(i);
+    const std::string checked = "#m" + n + ":checked ~ ", tint(1, static_cast<char>('A' + i));
+    out += checked + ".c" + n + " { display: block } " + checked + ".scroll td { --tint: var(--" +
+           tint + ", 0%) } " + checked + ".scroll b:nth-of-type(" + std::to_string(i + 1) +
+           ") { display: inline }\n";
+    for (int step = 1; step <= kTints; ++step) {
+      out += "." + tint_class(i, step) + " { --" + tint + ": " +
+             std::to_string(100 * step / kTints) + "% }";
+    }
+    out += "\n";
+  }
+  for (int heads = 1; heads <= kFittingHeads; ++heads) {
+    out += ".grid.n" + std::to_string(heads) +
+           " { max-width: " + std::to_string(kLabelPixels + kWidestCellPixels * heads) + "px }\n";
+  }
+  return out;
 }
 
 }  // namespace poise::report

@@ -18,30 +18,82 @@ std::string mark_html(Severity severity) {
          (severity >= Severity::warn ? "warn" : "info") + "\">" + sign + "</i>";
 }
 
+const char* mark_class(Severity severity) {
+  if (severity >= Severity::bad) return "b";
+  if (severity >= Severity::warn) return "w";
+  return severity > Severity::healthy ? "n" : "";
+}
+
+namespace {
+
+// Sentences of flags that the page carries, in bytes; heads beyond have their numbers and factors.
+// With it a page whose every head is in trouble stays within its megabyte.
+constexpr std::size_t kSentenceBytes = 24'000;
+
+std::string sentences(const ReportHead& head) {
+  std::string out;
+  for (const Flag& flag : head.health.flags) {
+    std::string text = capitalised(std::string(name(flag.kind))) + ": " + flag.evidence + ".";
+    if (!flag.cause.empty()) text += " " + flag.cause + ".";
+    out += "<p>" + html_escape(text);
+    if (!flag.remedy.empty())
+      out += "<span class=\"remedy\">" + html_escape(flag.remedy) + "</span>";
+    out += "</p>";
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string table_html(const Report& report) {
-  const std::vector<Column> columns = columns_of(report);
+  const std::vector<Column> columns = page_columns(report);
   std::string out =
       "<p class=\"hint\" aria-hidden=\"true\">more columns: scroll the table sideways</p>"
+      "<p class=\"tools\" hidden=\"hidden\">Download these numbers: <button type=\"button\" "
+      "id=\"csv\">CSV</button> <button type=\"button\" id=\"json\">JSON</button></p>"
       "<div class=\"scroll\" role=\"region\" aria-label=\"Table of heads\" tabindex=\"0\">"
-      "<table class=\"heads\"><thead><tr><th scope=\"col\">head</th><th scope=\"col\">verdict</th>";
+      "<p class=\"all\"><a href=\"#heads\">all heads</a>" +
+      std::string(has_grid(report) ? " · <a href=\"#grid\">back to the grid</a>" : "") +
+      "</p><table class=\"heads nojs" + std::string(report.has_gradient ? " backward" : "") +
+      "\"><thead><tr><th scope=\"col\">head</th><th scope=\"col\">verdict</th>";
   for (const Column& column : columns) {
     out += "<th scope=\"col\">" + html_escape(column.heading);
     if (*column.unit) out += " <small>" + html_escape(column.unit) + "</small>";
     out += "</th>";
   }
   out += "</tr></thead><tbody>\n";
+  std::size_t left = kSentenceBytes;
   for (const int i : report.order) {
     const ReportHead& head = report.heads[static_cast<std::size_t>(i)];
-    const std::string sign = mark_html(head.health.severity);
-    out += "<tr id=\"h" + std::to_string(i) + "\"><th scope=\"row\">" + html_escape(head.name) +
-           "</th><td>" + sign + (sign.empty() ? "" : " ") + flag_names(head) + "</td>";
+    std::string words = sentences(head);
+    if (words.size() > left) words.clear();
+    left -= words.size();
+    const std::string marked = mark_class(head.health.severity);
+    out += "<tr id=\"h" + std::to_string(i) + "\"><th>" + html_escape(head.name) + "<td" +
+           (marked.empty() ? "" : " class=\"" + marked + "\"") + ">" + flag_names(head) + words;
     for (const Column& column : columns) {
       const std::string text = html_escape(column.text(head));
-      out += broken_rule(head, column) ? "<td><em>" + text + "</em></td>" : "<td>" + text + "</td>";
+      out += broken_rule(head, column) ? "<td><em>" + text + "</em>" : "<td>" + text;
     }
-    out += "</tr>\n";
+    out += "\n";
   }
   return out + "</tbody></table></div>";
+}
+
+std::string table_style() {
+  // A row that stands as a card names its numbers itself: its header is not above it any more.
+  std::string out;
+  for (const bool backward : {false, true}) {
+    int child = 3;  // after the head and its verdict
+    for (const Column& column : all_columns()) {
+      if (column.backward && !backward) continue;
+      out += std::string(".nojs") + (backward ? ".backward" : ":not(.backward)") +
+             " tr:target td:nth-child(" + std::to_string(child++) + ")::before { content: \"" +
+             column.heading + (*column.unit ? std::string(" ") + column.unit : std::string()) +
+             "\" }\n";
+    }
+  }
+  return out;
 }
 
 std::string numbers_html(const Report& report) {

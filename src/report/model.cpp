@@ -76,6 +76,18 @@ HeadHistogram histogram_of(const LayerInput& layer, std::size_t head) {
   return out;
 }
 
+// Near 1 the largest weight is read off its complement, which has the digits.
+std::array<double, kTop1Points> top1_logit_of(const HeadStats& stats) {
+  constexpr double kSmallest = 1e-12;  // a rest that rounded to 0 still has a place on the axis
+  std::array<double, kTop1Points> logit{};
+  for (int i = 0; i < kTop1Points; ++i) {
+    const double share = static_cast<double>(i) / (kTop1Points - 1);
+    const double top = stats.top1.quantile(share), rest = stats.rest.quantile(1 - share);
+    logit[static_cast<std::size_t>(i)] = std::log(top / std::max(rest, kSmallest));
+  }
+  return logit;
+}
+
 ReportHead head_of(const ReportInput& facts, const LayerInput& layer, int position,
                    HeadHealth health) {
   const auto index = static_cast<std::size_t>(health.head);
@@ -109,6 +121,7 @@ ReportHead head_of(const ReportInput& facts, const LayerInput& layer, int positi
     head.trouble[static_cast<std::size_t>(metric)] =
         report::trouble(health.readout, metric, facts.thresholds);
   }
+  head.top1_logit = top1_logit_of(stats);
   head.health = std::move(health);
   head.histogram = histogram_of(layer, index);
   head.what_ifs = read_what_ifs(layer.stats, layer.what_ifs, index);

@@ -1,11 +1,17 @@
-// The page's style sheet. Colours are variables: light, dark (by the reader's preference) and
-// print. Text has a contrast of at least 5.5 : 1 on its background, marks at least 3.3 : 1. No
-// url(), no @import, no fonts: the page refers to nothing outside itself.
+// The page's style sheet: colours, type, findings, grid, tables, narrow screens. Colours are
+// variables: light, dark (by the reader's preference) and print. Text has a contrast of at least
+// 5.5 : 1 on its background, marks at least 3.3 : 1 (contrast_test computes them). No url(), no
+// @import, no fonts: the page refers to nothing outside itself. The text is constant, so that the
+// policy can name its hash. Charts and paper: style_charts.cpp.
 #include "report/html_parts.h"
 
 namespace poise::report {
 
-const char* style_sheet() {
+std::string page_style() {
+  return base_style() + grid_style() + chart_style() + table_style() + print_style();
+}
+
+std::string base_style() {
   return R"css(
 :root { color-scheme: light dark;
   --bg: #ffffff; --ink: #16191d; --ink2: #4a5159; --ink3: #626a73; --axis: #7f8791;
@@ -35,8 +41,9 @@ section { margin-top: 44px }
 .lead { max-width: 44em; margin-bottom: 14px; color: var(--ink2) }
 .meta { color: var(--ink2); font-size: 13px; line-height: 1.5 }
 .meta b { color: var(--ink); font-weight: 600 }
-.hidden, .skip:not(:focus) { position: absolute; width: 1px; height: 1px; overflow: hidden;
-  clip-path: inset(50%); white-space: nowrap }
+[hidden] { display: none !important }
+.hidden, .skip:not(:focus), .grid span { position: absolute; width: 1px; height: 1px;
+  overflow: hidden; clip-path: inset(50%); white-space: nowrap }
 .mark { font-size: .85em; font-style: normal }
 .warn { color: var(--alarm) }
 .info { color: var(--accent) }
@@ -66,56 +73,40 @@ section { margin-top: 44px }
 .switch input:focus-visible + label { outline: 2px solid var(--accent); outline-offset: 2px }
 .note { display: none; min-height: 37px; margin: 4px 0 8px; color: var(--ink2); font-size: 13px;
   line-height: 1.4 }
-.scroll { overflow-x: auto }
+.scroll { position: relative; overflow-x: auto }
+.scroll.tall { max-height: 85vh; overflow-y: auto }
+.tall .grid thead th { position: sticky; top: 0; z-index: 2; background: var(--bg) }
 .hint { display: none; margin-bottom: 4px; color: var(--accent); font-size: 13px }
 .hint::after { content: " →" }
 @media (max-width: 1199px) { .hint { display: block } }
 .grid { width: 100%; table-layout: fixed; border-collapse: separate; border-spacing: 2px;
   font-size: 13px }
+.grid.wide { width: max-content; min-width: 100%; table-layout: auto }
+.wide th + th, .wide td { min-width: 46px }
 .grid th { padding: 0 2px; color: var(--ink3); font-size: 12px; font-weight: 400; overflow: hidden;
   text-overflow: ellipsis; white-space: nowrap }
 .grid th:first-child { position: sticky; left: 0; z-index: 1; width: 42px; background: var(--bg);
   text-align: left }
 .grid td { height: 27px; padding: 0; background: var(--cell);
-  background: color-mix(in srgb, var(--cell-full) calc(var(--tint, 0) * 100%), var(--cell)) }
+  background: color-mix(in srgb, var(--cell-full) var(--tint, 0%), var(--cell)) }
 .grid a { position: relative; display: flex; flex-wrap: wrap; min-height: 27px;
   align-items: center; padding: 0 5px 0 2px; color: var(--ink); text-decoration: none }
 .grid a:hover { outline: 1px solid var(--axis) }
+.grid a[aria-current] { outline: 2px solid var(--ink); outline-offset: 1px; z-index: 1 }
 .grid b { display: none; margin-left: auto; font-weight: 400 }
-.grid i { order: -1; font-size: 10px; font-style: normal; line-height: 12px }
-.grid .bad a { box-shadow: inset 0 0 0 2px var(--alarm);
+.grid a::before { order: -1; font-size: 10px; line-height: 12px }
+.b > a::before, .heads .b::before, .d-flags.b::before { content: "■"; content: "■" / "" }
+.w > a::before, .heads .w::before, .d-flags.w::before { content: "▲"; content: "▲" / "" }
+.n > a::before, .heads .n::before, .d-flags.n::before { content: "○"; content: "○" / "" }
+.heads .b::before, .heads .w::before, .heads .n::before, .d-flags::before {
+  margin-right: .35em; font-size: .85em; color: var(--alarm) }
+.w > a::before { color: var(--alarm) }
+.n > a::before, .heads .n::before, .d-flags.n::before { color: var(--accent) }
+.grid .b a { box-shadow: inset 0 0 0 2px var(--alarm);
   background: repeating-linear-gradient(135deg, var(--hatch) 0 3px, transparent 3px 7px) }
-.grid .bad b { font-weight: 700 }
+.grid .b b { font-weight: 700 }
 .key { display: flex; flex-wrap: wrap; gap: 2px 16px; margin-top: 8px; color: var(--ink2);
   font-size: 13px }
-
-.row { display: grid; gap: 28px 36px;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 290px), 1fr)) }
-figure { min-width: 0; max-width: 410px; break-inside: avoid }
-figcaption { min-height: 60px; margin-bottom: 6px; color: var(--ink2); font-size: 13px;
-  line-height: 1.4 }
-svg { display: block; width: 100%; height: auto; overflow: visible }
-svg text { fill: var(--ink2); font-size: 12px; paint-order: stroke; stroke: var(--bg);
-  stroke-width: 3px; stroke-linejoin: round }
-svg .s { fill: var(--ink3); font-size: 11.5px }
-svg .strong { fill: var(--ink); font-weight: 650 }
-svg .strong.al { fill: var(--alarm) }
-svg .strong.ac { fill: var(--accent) }
-path { fill: none; stroke: var(--axis) }
-path.grid { stroke: var(--grid) }
-.normal { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 4 2.5 }
-.area.accent { fill: color-mix(in srgb, var(--accent) 22%, var(--bg)); stroke: var(--accent) }
-.area.alarm { fill: color-mix(in srgb, var(--alarm) 22%, var(--bg)); stroke: var(--alarm) }
-.disc { stroke-linecap: round; stroke-width: 5 }
-.disc.everyone { stroke-width: 4 }
-.disc.accent { stroke: var(--accent) }
-.disc.alarm { stroke: var(--alarm); stroke-width: 6 }
-
-.trend { stroke: var(--axis); stroke-width: 1; stroke-linejoin: round }
-.trend.first { stroke: var(--accent); stroke-width: 2.2 }
-.trend.first.alarm { stroke: var(--alarm) }
-.ahead { stroke: var(--alarm); stroke-width: 1.5; stroke-dasharray: 2 3 }
-.sick { stroke: var(--alarm); stroke-width: 1 }
 
 .facts { display: grid; grid-template-columns: 1fr auto; max-width: 410px; font-size: 14px }
 .facts dt, .facts dd { padding: 2px 0; border-bottom: 1px solid var(--grid) }
@@ -132,7 +123,15 @@ path.grid { stroke: var(--grid) }
 .heads th:first-child, .heads td:nth-child(2), .heads th:nth-child(2) { text-align: left }
 .heads th:first-child { position: sticky; left: 0; max-width: 11em; overflow: hidden;
   background: var(--bg); text-overflow: ellipsis }
-.heads tr:target > * { background: var(--cell-full) }
+.heads tr:target > * { background: var(--cell) }
+.heads tr:target > th { box-shadow: inset 3px 0 var(--accent) }
+.heads p, .all { display: none }
+.heads button, .tools button { padding: 0; border: 0; background: none; color: inherit;
+  font: inherit; text-align: inherit; cursor: pointer }
+.tools { margin-bottom: 6px; font-size: 13px }
+.tools button { color: var(--accent); text-decoration: underline }
+.heads [aria-sort] button::after { content: " ↓" }
+.heads [aria-sort=ascending] button::after { content: " ↑" }
 .heads em { color: var(--alarm); font-style: normal; font-weight: 650 }
 .rules th, .rules td { padding: 3px 14px 3px 0; border-bottom: 1px solid var(--grid);
   font-weight: 400; text-align: left; vertical-align: top }
@@ -149,56 +148,42 @@ footer { margin-top: 40px; padding-top: 10px; border-top: 1px solid var(--rule);
 footer p + p { margin-top: 4px }
 code { font: .93em/1.4 ui-monospace, Menlo, Consolas, monospace; overflow-wrap: anywhere }
 
+
+#card h2:focus { outline: none }
+#card > h2 { padding-bottom: 8px; border-bottom: 2px solid var(--ink) }
+.card { padding-top: 12px; font-size: 14px }
+.card p { margin-bottom: 8px }
+.card .facts { align-content: start }
+.card figure + figure { margin-top: 20px }
+.card figcaption { min-height: 0 }
+.card em { color: var(--alarm); font-style: normal; font-weight: 650 }
+.d-flags { font-weight: 650 }
+
+/* Without the script a targeted row stands as the card of its head, in place of the table. */
+@supports selector(:has(a)) {
+  .scroll:has(.nojs tr:target) .all { display: block }
+  .nojs:has(tr:target), .nojs:has(tr:target) tbody { display: block }
+  .nojs:has(tr:target) thead, .nojs:has(tr:target) tr:not(:target) { display: none }
+  .nojs tr:target { display: grid; padding: 8px 0; border-top: 2px solid var(--ink);
+    grid-template-columns: repeat(auto-fill, minmax(min(100%, 190px), 1fr)); gap: 0 28px }
+  .nojs tr:target > * { border-bottom: 1px solid var(--grid); background: none }
+  .nojs tr:target > th, .nojs tr:target > td:nth-child(2) { position: static; max-width: 56em;
+    grid-column: 1 / -1; border: 0; white-space: normal }
+  .nojs tr:target > th { font-size: 18px; font-weight: 650 }
+  .nojs tr:target > td:nth-child(2) { padding-bottom: 10px }
+  .nojs tr:target p { display: block; margin-top: 8px; font-size: 14px }
+  .nojs tr:target > td:nth-child(n+3) { display: flex; justify-content: space-between; gap: 12px }
+  .nojs tr:target td:nth-child(n+3)::before { color: var(--ink2) }
+}
 @media (max-width: 480px) {
   .grid { border-spacing: 1px; font-size: 12px }
   .grid th:first-child { width: 38px; padding: 0 }
   .grid a { min-height: 34px; align-content: flex-end; padding: 2px 3px 2px 2px }
-  .grid i { flex-basis: 100%; font-size: 9px; line-height: 11px }
+  .grid a::before { flex-basis: 100%; font-size: 9px; line-height: 11px }
   .note { min-height: 55px }
   figcaption { min-height: 0 }
 }
-@media print {
-  :root { color-scheme: light;
-    --bg: #fff; --ink: #000; --ink2: #333; --ink3: #555; --axis: #777; --rule: #bbb; --grid: #ddd;
-    --accent: #0b5cad; --alarm: #b3370a; --cell: #f5f6f7; --cell-full: #9cc4ea;
-    --hatch: rgb(179 55 10 / .22) }
-  body { max-width: none; padding: 0; font-size: 10pt }
-  a { color: inherit; text-decoration: none }
-  .switch label, .findings a, .skip, .hint { display: none }
-  .switch input:checked + label { display: inline-block; background: none; color: #000 }
-  .grid td, .grid a { print-color-adjust: exact; -webkit-print-color-adjust: exact }
-  .top.two { grid-template-columns: minmax(0, 1fr) 84mm; gap: 8mm }
-  .grid { font-size: 8.5pt; border-spacing: 1px }
-  .grid th:first-child { width: 9mm }
-  .grid i { font-size: 7px; line-height: 10px }
-  .grid a { padding: 0 2px 0 1px }
-  .row { grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 5mm 7mm; break-inside: avoid }
-  h2 { font-size: 12pt }
-  h3 { font-size: 9pt }
-  figcaption, .facts { font-size: 8pt }
-  section { margin-top: 20pt }
-  #heads { break-before: page }
-  .scroll { overflow: visible }
-  .heads { font-size: 6.4pt }
-  .heads th, .heads td, .heads thead th { padding: 0 2pt }
-  .heads thead th { white-space: normal }
-  .heads th:first-child { position: static }
-  .rules { font-size: 8pt }
-}
-@media (forced-colors: active) { .grid .bad a { outline: 3px solid } }
 )css";
-}
-
-std::string grid_style() {
-  std::string out;
-  for (int i = 0; i < kGridMetrics; ++i) {
-    const std::string n = std::to_string(i);
-    const std::string checked = "#m" + n + ":checked ~ ";
-    out += checked + ".c" + n + " { display: block } " + checked + ".scroll td { --tint: var(--" +
-           static_cast<char>('a' + i) + ") } " + checked + ".scroll b:nth-of-type(" +
-           std::to_string(i + 1) + ") { display: inline }\n";
-  }
-  return out;
 }
 
 }  // namespace poise::report

@@ -2,9 +2,8 @@
 // prediction, both axes logarithmic: on the diagonal a prediction is exact.
 // In: expectations of the model. Out: one figure.
 #include "report/charts.h"
-#include "report/encoding.h"
+#include "report/figure.h"
 #include "report/findings.h"
-#include "report/svg.h"
 #include "report/variance.h"
 #include "report/words.h"
 
@@ -43,19 +42,8 @@ Frame frame_of(const Report& report) {
 }
 
 void draw_axes(Svg& svg, const Frame& frame) {
-  const int first = static_cast<int>(std::lround(std::log10(frame.x.low)));
-  const int last = static_cast<int>(std::lround(std::log10(frame.x.high)));
-  const int every = std::max(1, (last - first + 3) / 4);  // at most five labels fit
-  for (int decade = first; decade <= last; decade += every) {
-    const double value = std::pow(10, decade);
-    const double x = frame.x.at(value), y = frame.y.at(value);
-    const std::string label = number(value);
-    svg.line("grid", kLeft, y, kRight, y);
-    svg.text("s", kLeft - 4, y + 4, Anchor::end, label);
-    svg.line("axis", x, kBottom, x, kBottom + 4);
-    svg.text("s", x, kBottom + 16, x > kRight - 12 ? Anchor::end : Anchor::middle, label);
-  }
-  svg.line("axis", kLeft, kBottom, kRight, kBottom);
+  draw_levels(svg, frame.y, kLeft, kRight, decades(frame.y));
+  draw_places(svg, frame.x, kBottom, decades(frame.x));
   svg.line("axis", kLeft, kBottom, kRight, kTop);
   svg.text("s", 0, 11, Anchor::start, "measured");
   svg.text("s", (kLeft + kRight) / 2, kAxisTitle, Anchor::middle,
@@ -63,10 +51,12 @@ void draw_axes(Svg& svg, const Frame& frame) {
 }
 
 struct Marks {
-  Path textbook, norms, full, full_alarm;
+  explicit Marks(const Report& report)
+      : textbook(report), norms(report), full(report), full_alarm(report) {}
+  MarkPath textbook, norms, full, full_alarm;
 };
 Marks marks_of(const Report& report, const Frame& frame) {
-  Marks marks;
+  Marks marks(report);
   for (const ReportHead& head : report.heads) {
     const Expectation& e = head.health.expectation;
     if (!drawable(e)) continue;
@@ -83,7 +73,7 @@ Marks marks_of(const Report& report, const Frame& frame) {
 // One line for each kind of mark that was drawn.
 int key_entries(const Marks& marks) {
   int lines = 0;
-  for (const Path* kind : {&marks.textbook, &marks.norms, &marks.full, &marks.full_alarm}) {
+  for (const MarkPath* kind : {&marks.textbook, &marks.norms, &marks.full, &marks.full_alarm}) {
     lines += kind->empty() ? 0 : 1;
   }
   return lines;
@@ -166,14 +156,13 @@ std::string variance_figure(const Report& report) {
   Svg svg("variance-chart", kKeyTop + (key_entries(marks) - 1) * kKeyStep + 6,
           "Measured variance of q·k against its predictions", description);
   draw_axes(svg, frame);
-  svg.path("tick", marks.textbook);
-  svg.path("disc everyone", marks.norms);
-  svg.path("disc accent", marks.full);
-  svg.path("disc alarm", marks.full_alarm);
+  svg.path("tick", marks.textbook.path());
+  svg.path("disc everyone", marks.norms.path());
+  svg.path("disc accent", marks.full.path());
+  svg.path("disc alarm", marks.full_alarm.path());
   draw_name(svg, report, frame);
   draw_key(svg, report, marks, summary);
-  return "<figure id=\"variance\"><figcaption><h3>" + html_escape(variance_title(report, summary)) +
-         "</h3>" + html_escape(reading) + "</figcaption>" + svg.finish() + "</figure>\n";
+  return figure_html("variance", variance_title(report, summary), reading, svg.finish());
 }
 
 }  // namespace poise::report

@@ -108,6 +108,40 @@ LayerInput layer_of(std::vector<HeadStats> heads, std::int64_t head_dim) {
   return layer;
 }
 
+LayerInput large_layer(int seed) {
+  constexpr int kHeads = 32, kKeys = 64;
+  const auto spread_of = [&](int h) { return 0.3 + 0.0537 * ((seed * 37 + h * 11) % 97); };
+  const auto at = [&](double factor) {
+    std::vector<HeadStats> heads;
+    for (int h = 0; h < kHeads; ++h) {
+      HeadStats head = head_of_spread(spread_of(h) * factor, kKeys, kKeys);
+      head.scale *= factor;
+      head.max_dot /= factor;
+      head.min_dot /= factor;
+      head.sum_temperature_variance = kKeys * spread_of(h);
+      head.inputs.q_rows = head.inputs.k_rows = kKeys;
+      head.inputs.q_variance = head.inputs.k_variance = head.inputs.q_second_moment = 1.51234;
+      head.inputs.k_variance_centred = 1 + 0.0123 * h;
+      head.inputs.alignment = 1 + 0.0789 * seed;
+      // Wide and with many heights, as a histogram of real scores is.
+      for (int bin = 0; bin < kHistogramBins; ++bin) {
+        const double from_middle = (bin - 31.5) / (6 + h % 24);
+        head.histogram.counts[static_cast<std::size_t>(bin)] =
+            1 + static_cast<std::int64_t>(9e4 * std::exp(-from_middle * from_middle / 2)) + seed;
+      }
+      // A sink in nearly every head, as large language models have.
+      if (h % 16 != 0) head.tracked[0].sum_weight = kKeys * (0.31 + 0.019 * h);
+      heads.push_back(std::move(head));
+    }
+    return layer_of(std::move(heads), kKeys);
+  };
+  LayerInput layer = at(1);
+  for (const double factor : {8.0, 0.125, 0.25, 0.5, 0.71, 1.41, 2.0, 4.0}) {
+    layer.what_ifs.push_back({"scale × " + std::to_string(factor), true, at(factor).stats});
+  }
+  return layer;
+}
+
 std::string compare_with_golden(const std::string& name, const std::string& text) {
   const std::string path = kGoldenFolder + name;
   if (const char* update = std::getenv("POISE_UPDATE_GOLDEN"); update && *update == '1') {

@@ -21,6 +21,10 @@ HeadStats head_of_spread(double sigma, std::int64_t rows = 64, std::int64_t keys
 // A layer of these heads. Level full.
 LayerInput layer_of(std::vector<HeadStats> heads, std::int64_t head_dim = 64);
 
+// 32 heads of different spreads with moments, full histograms, sinks and what-ifs (no scale, 1/D
+// and six factors): as large as a layer of a page gets. head_dim 64.
+LayerInput large_layer(int seed);
+
 std::string read_file(const std::string& path);
 
 // Compares with tests/golden/<name>. With POISE_UPDATE_GOLDEN=1 in the environment the file is
