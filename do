@@ -10,7 +10,8 @@
 #   ./do lint               include law, file rules, clang-tidy
 #
 # Must not happen here: downloads other than through apt-get (and pip, for what ./do peers compares
-# with and what the Python tests import), anything written outside build/ except report.html.
+# with, what the Python tests import and what drives the browser), anything written outside build/
+# except report.html.
 set -euo pipefail
 readonly kCaller=$PWD
 cd "$(dirname "$0")"
@@ -24,6 +25,8 @@ readonly kArmPackages="libtbb12 libtbbmalloc2 libtbb-dev nlohmann-json3-dev zlib
 # Tests of label per_isa that take an emulator too long: their truth is computed in long double, which
 # AArch64 has in software only.
 readonly kNotEmulated='^accuracy\.f64_'
+
+readonly kBrowserTests="the report's page in a browser (tests/browser)"
 
 say() { printf '%s\n' "$@" >&2; }
 die() {
@@ -45,6 +48,7 @@ command_of() {
     g++-aarch64-linux-gnu) echo aarch64-linux-gnu-g++ ;;
     qemu-user) echo qemu-aarch64 ;;
     valgrind) echo valgrind ;;
+    chromium) echo chromium ;;
   esac
 }
 
@@ -265,6 +269,30 @@ run_neon_tests() {
   run_ctest neon -L per_isa -LE slow -E "$kNotEmulated"
 }
 
+# The browser tests in an environment of their own that follows the pinned versions. Made on request
+# (./do test --all, CI=true), used wherever it is.
+browser_tests() {
+  local all=$1 wanted=tests/browser/requirements.txt environment=build/browser/venv
+  if [ "$all" -eq 0 ] && [ "${CI:-}" != true ]; then
+    if ! command -v chromium >/dev/null; then
+      echo "no chromium here; ./do test --all installs it"
+      return 77
+    fi
+    if ! cmp -s "$wanted" "$environment/installed.txt"; then
+      echo "no build/browser/venv of these versions; ./do test --all makes it from PyPI"
+      return 77
+    fi
+  fi
+  if ! cmp -s "$wanted" "$environment/installed.txt"; then
+    mkdir -p build/browser
+    python3 -m venv --clear "$environment" && "$environment/bin/pip" install -r "$wanted" || return 1
+    cp "$wanted" "$environment/installed.txt"
+  fi
+  mkdir -p build/browser/pages
+  build/dev/tests/poise_sample_pages build/browser/pages &&
+    "$environment/bin/python" tests/browser/page_test.py build/browser/pages
+}
+
 summary() {
   local line="$passed passed, $failures failed"
   [ "$skipped" -eq 0 ] || line="$line, $skipped skipped"
@@ -281,6 +309,7 @@ run_tests() {
   esac
   # shellcheck disable=SC2086  # a list of words
   need $kTestPackages
+  if [ "$all" -eq 1 ] || [ "${CI:-}" = true ]; then need chromium python3-venv; fi
   if [ "$all" -eq 1 ]; then
     need clang
     # The sanitizers and the fuzzer of clang, which its package only recommends.
@@ -298,11 +327,13 @@ run_tests() {
   if [ "$all" -eq 0 ]; then
     run_ctest dev -LE slow
     if [ -z "$why_not" ]; then run_pytest -m "not slow"; else say "Python: skipped ($why_not)"; fi
+    step "$kBrowserTests" browser_tests "$all"
     summary
     return
   fi
   run_ctest dev
   run_pytest
+  step "$kBrowserTests" browser_tests "$all"
 
   # Not in the plain run: it takes valgrind and a release build, which the tests do without.
   say "instruction counts (build/release)"
