@@ -337,6 +337,16 @@ TEST(report_html, what_the_scale_does_is_drawn_from_heads_run_at_other_scales) {
   EXPECT_TRUE(contains(page, "A first-order guess of ΔH says"));
 }
 
+TEST(report_html, without_a_usual_scale_among_the_what_ifs_the_extreme_factors_are_drawn) {
+  LayerInput layer = large_layer(1);
+  layer.what_ifs.erase(layer.what_ifs.begin(), layer.what_ifs.begin() + 2);  // no scale, 1/64
+  const std::string page = page_of({layer});
+  EXPECT_TRUE(contains(page, "slopes-t"));
+  EXPECT_FALSE(contains(page, "no scale</text>"));
+  EXPECT_TRUE(contains(page, "×\u00A04.0</text>"));
+  EXPECT_TRUE(contains(page, "×\u00A00.25</text>"));
+}
+
 TEST(report_html, raw_and_scaled_scores_are_drawn_with_their_own_widths) {
   const std::string page = to_html(build_report(sample_input()));
   EXPECT_TRUE(contains(page, "hist-raw-t"));

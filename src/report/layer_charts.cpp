@@ -9,10 +9,10 @@
 #include "report/words.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
 
 namespace poise::report {
 namespace {
@@ -161,17 +161,15 @@ std::string entropy_title(const Report& report) {
 
 std::string sink_title(const Report& report, const std::vector<int>& sinks) {
   if (sinks.empty()) {
-    return "No key from 0 to 3 takes more than " +
-           percent_sign(report.input.thresholds.sink_weight) + " of a head";
+    return "No measured key takes more than " + percent_sign(report.input.thresholds.sink_weight) +
+           " of a head";
   }
-  std::array<int, kTrackedKeys> votes{};
-  for (const int i : sinks) {
-    const int key = report.heads[static_cast<std::size_t>(i)].health.readout.sink_key;
-    ++votes[static_cast<std::size_t>(std::clamp(key, 0, kTrackedKeys - 1))];
-  }
-  const auto top = std::max_element(votes.begin(), votes.end());
-  return capitalised(key_name(report, top - votes.begin())) + " is a sink in " +
-         plural(*top, "head");
+  std::map<std::int64_t, int> votes;
+  for (const int i : sinks)
+    ++votes[report.heads[static_cast<std::size_t>(i)].health.readout.sink_key];
+  const auto top = std::max_element(
+      votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return capitalised(key_name(report, top->first)) + " is a sink in " + plural(top->second, "head");
 }
 
 }  // namespace
@@ -218,7 +216,8 @@ std::string sink_figure(const Report& report) {
   plot.id = "sinks";
   plot.title = sink_title(report, sinks);
   plot.reading =
-      "Mean weight of the heaviest of the keys 0 to 3, one dot per head. Apart, because a sink is "
+      "Mean weight of each head’s heaviest measured key, one dot per head. Apart, because a sink "
+      "is "
       "normal and is no saturation.";
   plot.description = layers_of(report) + "The largest mean weight is " + percent_sign(weight(top)) +
                      " in " + top.name + ".";

@@ -36,11 +36,12 @@ struct Column {
   std::string name;
   std::vector<double> gains;  // by head; NaN = not run
   std::int64_t dead = 0;
+  bool as_it_is = false;
 };
 
 Column column_of(const Report& report, const std::string& name,
                  const std::vector<std::optional<double>>& scales) {
-  Column column{name, {}, 0};
+  Column column{name, {}, 0, !scales.front()};
   for (std::size_t i = 0; i < report.heads.size(); ++i) {
     const ReportHead& head = report.heads[i];
     const WhatIfReadout* w = head.what_ifs.empty() ? nullptr
@@ -76,6 +77,34 @@ std::string scale_name(const Report& report) {
   return "as it is, " + number(scale);
 }
 
+// Where neither an undivided nor another usual scale was run: the largest and the smallest factor
+// that every head ran with, and the heads as they are between them.
+std::vector<Column> columns_of_factors(const Report& report) {
+  std::vector<double> factors;
+  for (const WhatIfReadout& w : report.heads.front().what_ifs) {
+    const double factor = w.scale / report.heads.front().scale;
+    const bool everywhere =
+        !std::isnan(w.first_order_entropy_change) && !close(factor, 1) && factor > 0 &&
+        std::all_of(report.heads.begin(), report.heads.end(), [&](const ReportHead& head) {
+          return at_scale(head, head.scale * factor) != nullptr;
+        });
+    if (everywhere) factors.push_back(factor);
+  }
+  if (factors.empty()) return {};
+  const auto column = [&](double factor) {
+    std::vector<std::optional<double>> scales;
+    for (const ReportHead& head : report.heads) scales.emplace_back(head.scale * factor);
+    return column_of(report, times(factor), scales);
+  };
+  const auto [low, high] = std::minmax_element(factors.begin(), factors.end());
+  std::vector<Column> columns;
+  if (*high > 1) columns.push_back(column(*high));
+  columns.push_back(column_of(report, scale_name(report),
+                              std::vector<std::optional<double>>(report.heads.size())));
+  if (*low < 1) columns.push_back(column(*low));
+  return columns;
+}
+
 std::vector<Column> columns_of_scales(const Report& report) {
   const std::size_t n = report.heads.size();
   std::vector<Column> columns;
@@ -96,7 +125,7 @@ std::vector<Column> columns_of_scales(const Report& report) {
     }
   }
   std::erase_if(columns, [](const Column& column) { return !measured(column); });
-  return columns;
+  return columns.size() < 2 ? columns_of_factors(report) : columns;
 }
 
 std::string dead_text(std::int64_t dead) {
@@ -109,7 +138,10 @@ std::string slope_title(const Report& report, const std::vector<Column>& columns
       first.gains.begin(), first.gains.end(), [](double g) { return !std::isnan(g); }));
   if (first.name != "no scale") {
     const Column& last = columns.back();
-    return "At " + last.name + ", " + dead_text(last.dead) + "; now " + dead_text(first.dead);
+    const Column& other = last.as_it_is ? first : last;
+    const Column& now = *std::find_if(columns.begin(), columns.end(),
+                                      [](const Column& column) { return column.as_it_is; });
+    return "At " + other.name + ", " + dead_text(other.dead) + "; now " + dead_text(now.dead);
   }
   const std::string without = report.head_dim > 0 && scale_name(report).starts_with("1/√")
                                   ? scale_name(report)
