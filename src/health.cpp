@@ -1,7 +1,7 @@
 // From statistics to judged heads: read-outs, ordering of flags, the verdict, a short text.
 //
 // In: Stats of any engine. Out: Health. The rules live in verdicts_size.cpp and verdicts_shape.cpp,
-// the theory in theory.cpp; here nothing compares a number with a threshold.
+// advice in advice.cpp, theory in theory.cpp; here nothing compares a number with a threshold.
 // Signals that were not measured read NaN, which no rule counts as crossed.
 #include <poise/health.h>
 #include <poise/theory.h>
@@ -75,6 +75,20 @@ WhatIfReadout read_what_if(const HeadStats& head, const Stats& stats, const std:
   return w;
 }
 
+ScoreFacts facts_of(const Case& c) {
+  const auto heads = static_cast<std::int64_t>(c.stats.heads.size());
+  const JudgedSpread spread = judged_spread(c);
+  ScoreFacts facts;
+  facts.rule = weight_rule(heads, c.stats.kv_heads, c.context.layers_share_weights);
+  facts.group = c.stats.kv_heads > 0 ? heads / c.stats.kv_heads : 1;
+  facts.scale = c.head.scale;
+  facts.max_score = c.readout.max_score;
+  facts.tau = c.thresholds.hot_bad;
+  facts.sigma = spread.sigma;
+  facts.target_sigma = target_sigma(spread.keys, c.thresholds, c.context);
+  return facts;
+}
+
 HeadHealth judge_head(const Stats& stats, std::size_t index, const Thresholds& thresholds,
                       const JudgeContext& context) {
   const HeadStats& head = stats.heads[index];
@@ -82,7 +96,8 @@ HeadHealth judge_head(const Stats& stats, std::size_t index, const Thresholds& t
   health.head = static_cast<int>(index);
   health.readout = read_out(head, stats, context, thresholds);
   health.expectation = expect(head, stats.head_dim);
-  const Case c{stats, head, thresholds, context, health.readout, health.expectation};
+  Case c{stats, head, thresholds, context, health.readout, health.expectation, {}};
+  health.advice = c.advice = advise(facts_of(c));
   judge_size(c, &health.flags);
   judge_shape(c, &health.flags);
   order_flags(&health);
@@ -161,7 +176,7 @@ Readout read_out(const HeadStats& head, const Stats& stats, const JudgeContext& 
   r.keys = std::exp(head.sum_log_keys / rows);
   r.x = r.sigma / saturation_threshold(r.keys);
   r.target_sigma = target_sigma(r.keys, thresholds, context);
-  r.factor = r.target_sigma / r.sigma;
+  r.factor = spread_factor(r.sigma, r.target_sigma);
   r.max_score = std::isfinite(head.scores.max) ? head.scores.max : kNaN;
   const double logit = (stats.logits_differ() ? head.logits : head.scores).max_abs();
   r.max_abs_logit = std::isfinite(logit) ? logit : kNaN;

@@ -1,8 +1,8 @@
 // The rules: each looks at one head's read-out and fires a flag or not.
 //
-// In: Readout, statistics, thresholds, context. Out: flags with evidence, cause, remedy and factor.
-// Pure functions; what a rule may use is in Case. Order and severity of the result: health.cpp.
-// Rules, one by one: docs/health.md, "Verdicts".
+// In: Readout, statistics, thresholds, context, advice. Out: flags with evidence, cause, remedy and
+// factor. Pure functions; what a rule may use is in Case. Order and severity of the result:
+// health.cpp. Rules, one by one: docs/health.md, "Verdicts".
 #pragma once
 
 #include <poise/health.h>
@@ -19,6 +19,7 @@ struct Case {
   const JudgeContext& context;
   const Readout& readout;
   const Expectation& expectation;
+  HeadAdvice advice;
 };
 
 // A flag still without words.
@@ -35,6 +36,13 @@ void judge_shape(const Case& c, std::vector<Flag>* flags);  // shape of the soft
 
 // Sorts the flags of a head by severity, then kind, and takes its verdict from the first.
 void order_flags(HeadHealth* head);
+
+// The spread that saturation is judged by and remedies start from: of the whole row, or of the row
+// without its sink. Needs no advice yet.
+struct JudgedSpread {
+  double sigma, keys;
+};
+JudgedSpread judged_spread(const Case& c);
 
 // The spread that remedies aim at: 1 for untrained weights, else target_x sqrt(2 ln keys).
 double target_sigma(double keys, const Thresholds& thresholds, const JudgeContext& context);

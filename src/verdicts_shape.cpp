@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "verdicts.h"
@@ -97,29 +96,19 @@ std::string cause_of_width(const Case& c) {
 }
 
 // The number that brings the spread to sigma*, where to apply it, and how to keep it there.
-void prescribe_scale(const Case& c, const Shape& shape, bool by_design, Flag* flag) {
+void prescribe_scale(const Case& c, bool by_design, Flag* flag) {
   flag->cause = cause_of_width(c);
-  const double target = target_sigma(shape.keys, c.thresholds, c.context);
-  flag->factor = target / shape.sigma;
+  flag->factor = c.advice.spread_factor;
   if (by_design) flag->remedy = "If that is its job, leave it. Otherwise: ";
-  if (!std::isfinite(flag->factor)) {
+  if (std::isnan(flag->factor)) {
     // Every score of a median row is the same: no scale can widen or narrow it.
-    flag->factor = std::numeric_limits<double>::quiet_NaN();
     flag->remedy += "look at the bias: the scores themselves have no spread";
     return;
   }
   if (scale_forgotten(c))
     flag->remedy +=
         "scale 1/" + root_of_dim(c) + " = " + number(textbook_scale(c)) + "; for this head ";
-  flag->remedy += "scale " + times(flag->factor) + " (" + number(c.head.scale) + " → " +
-                  number(c.head.scale * flag->factor) + ") brings σ to " + number(target);
-  const auto heads = static_cast<std::int64_t>(c.stats.heads.size());
-  if (c.context.layers_share_weights)
-    flag->remedy += "; the layers share Wq and Wk, so change the scale";
-  else if (c.stats.kv_heads > 0 && heads > c.stats.kv_heads)
-    flag->remedy += ", and so does Wq of this head " + times(flag->factor);
-  else
-    flag->remedy += ", and so do Wq and Wk " + times(std::sqrt(flag->factor)) + " each";
+  flag->remedy += spread_text(c.advice);
   if (scale_forgotten(c) || !c.expectation.moments_known) return;
   flag->remedy +=
       c.expectation.norm_factor >= c.expectation.alignment_factor
@@ -140,7 +129,7 @@ void judge_saturated(const Case& c, std::vector<Flag>* flags) {
       number(shape.keys) + ") (limit " + number(t.saturated_x) + "); " + share(shape.above_99) +
       " of rows above .99 on one key (limit " + share(t.saturated_share) + "), median tr J " +
       number(shape.trace) + " (limit " + number(t.saturated_trace) + ")";
-  prescribe_scale(c, shape, by_design, &flag);
+  prescribe_scale(c, by_design, &flag);
   flags->push_back(flag);
 }
 
@@ -199,11 +188,8 @@ void judge_diffuse(const Case& c, std::vector<Flag>* flags) {
     flag.remedy = "scale " + times(flag.factor) + ", which is 1/" + root_of_dim(c) + " = " +
                   number(textbook_scale(c));
   } else {
-    const double factor = 1 / c.readout.sigma;
-    if (std::isfinite(factor)) {
-      flag.factor = factor;
-      flag.remedy = "scale " + times(factor) + " brings σ to 1; ";
-    }
+    flag.factor = spread_factor(c.readout.sigma, 1);
+    if (!std::isnan(flag.factor)) flag.remedy = "scale " + times(flag.factor) + " brings σ to 1; ";
     flag.remedy +=
         "where the context is longer than in training, × ln n / ln n_train "
         "(log-n scaling, SSMax, YaRN)";
@@ -253,12 +239,17 @@ void judge_dead_gradient(const Case& c, std::vector<Flag>* flags) {
     flag.cause = "The same cause as saturated";
     flag.remedy = "The same factor, " + times(flag.factor);
   } else {
-    prescribe_scale(c, shape_of(c), by_design, &flag);
+    prescribe_scale(c, by_design, &flag);
   }
   flags->push_back(flag);
 }
 
 }  // namespace
+
+JudgedSpread judged_spread(const Case& c) {
+  const Shape shape = shape_of(c);
+  return {shape.sigma, shape.keys};
+}
 
 double target_sigma(double keys, const Thresholds& thresholds, const JudgeContext& context) {
   return context.at_initialisation ? 1 : thresholds.target_x * saturation_threshold(keys);

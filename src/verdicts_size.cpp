@@ -88,21 +88,9 @@ void judge_hot(const Case& c, std::vector<Flag>* flags) {
     flags->push_back(flag);
     return;
   }
-  const double gamma = tau / score;
-  const auto heads = static_cast<std::int64_t>(c.stats.heads.size());
-  const std::int64_t group = c.stats.kv_heads > 0 ? heads / c.stats.kv_heads : 1;
-  flag.remedy = "QK-clip, γ = " + number(gamma) + ": ";
-  if (c.context.layers_share_weights) {
-    flag.factor = gamma;
-    flag.remedy += "scale " + times(gamma) + "; the layers share Wq and Wk, so leave them";
-  } else if (group > 1) {
-    flag.factor = gamma;
-    flag.remedy += "Wq of this head " + times(gamma) + "; its key head serves " +
-                   std::to_string(group) + " query heads, so leave Wk";
-  } else {
-    flag.factor = std::sqrt(gamma);
-    flag.remedy += "Wq and Wk of this head " + times(flag.factor) + " each";
-  }
+  const WeightFactors& clip = c.advice.clip;
+  flag.factor = c.advice.facts.rule == WeightRule::scale ? clip.scale : clip.query;
+  flag.remedy = clip_text(c.advice);
   flags->push_back(flag);
 }
 

@@ -261,6 +261,31 @@ TEST(report_json, a_head_at_other_temperatures_stands_beside_itself) {
   EXPECT_FALSE(json["heads"][1].contains("what_ifs"));
 }
 
+TEST(report_json, advice_says_which_weights_to_multiply_and_by_what) {
+  HeadStats hot = test::head_of_spread(2, 64, 64), cool = test::head_of_spread(2, 64, 64);
+  hot.scores.max = 400;
+  ReportInput input;
+  input.layers = {test::layer_of({hot, cool}), test::layer_of({hot, cool})};
+  input.layers[1].stats.kv_heads = 1;
+  const Json json = Json::parse(to_json(build_report(input)));
+  const Json &own_key = json["heads"][0]["advice"], &shared_key = json["heads"][2]["advice"];
+  EXPECT_EQ(own_key["rule"], "mha");
+  EXPECT_EQ(own_key["tau"], 100);
+  EXPECT_EQ(own_key["gamma"], 0.25);
+  EXPECT_EQ(own_key["clip"]["query"], 0.5);
+  EXPECT_EQ(own_key["clip"]["key"], 0.5);
+  EXPECT_EQ(own_key["clip_mla"]["query"], 0.5);
+  EXPECT_EQ(own_key["clip_mla"]["query_rope"], 0.25);
+  EXPECT_EQ(own_key["clip_mla"]["key_rope"], 1);
+  EXPECT_EQ(shared_key["rule"], "gqa");
+  EXPECT_EQ(shared_key["clip"]["query"], 0.25);
+  EXPECT_EQ(shared_key["clip"]["key"], 1);
+  EXPECT_NEAR(own_key["spread_factor"].get<double>() * own_key["sigma"].get<double>(),
+              own_key["target_sigma"].get<double>(), 1e-12);
+  EXPECT_EQ(json["heads"][1]["advice"]["gamma"], 1);
+  EXPECT_EQ(json["heads"][1]["advice"]["clip"]["query"], 1);
+}
+
 TEST(report_json, the_same_report_gives_the_same_bytes) {
   EXPECT_EQ(to_json(build_report(sample_input())), to_json(build_report(sample_input())));
 }

@@ -188,6 +188,15 @@ TEST(report_text, layers_that_share_weights_get_advice_on_the_scale_only) {
   EXPECT_FALSE(contains(remedy, "or Wq and Wk of the head"));
 }
 
+TEST(report_text, heads_of_a_group_get_advice_on_their_own_wq_only) {
+  ReportInput input;
+  input.layers = {layer_of(heads(1, 1))};
+  input.layers[0].stats.kv_heads = 1;
+  const std::string remedy = build_report(input).findings[0].remedy;
+  EXPECT_TRUE(contains(remedy, "or Wq of the head")) << remedy;
+  EXPECT_FALSE(contains(remedy, "Wk")) << remedy;
+}
+
 TEST(report_text, a_forgotten_division_is_called_by_its_name) {
   std::vector<HeadStats> wide = heads(1, 1);
   for (HeadStats& head : wide) head.scale = 1;

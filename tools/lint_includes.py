@@ -26,12 +26,12 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Headers the judging rooms may use: any engine's statistics can be judged, so nothing here may know
 # how attention was computed.
 JUDGING = {
-    "poise/stats.h", "poise/health.h", "poise/report.h", "poise/error.h", "poise/theory.h",
-    "poise/series.h", "poise/run_log.h"}
+    "poise/advice.h", "poise/stats.h", "poise/health.h", "poise/report.h", "poise/error.h",
+    "poise/theory.h", "poise/series.h", "poise/run_log.h"}
 # The files of those rooms in src, by the first word of their names, and of these the ones that look
 # at query and key.
 JUDGING_FILES = {
-    "stats", "sketch", "theory", "moments", "health", "thresholds", "verdicts", "wording"}
+    "advice", "stats", "sketch", "theory", "moments", "health", "thresholds", "verdicts", "wording"}
 TENSOR_FILES = {"theory", "moments"}
 # How those look: views are checked and read by the same lines as everywhere.
 TENSOR_PRIVATE = {"check_view.h", "view_values.h", "widen.h"}
@@ -112,15 +112,16 @@ def allowed(path, quoted, target):
             return None
         elif sees_tensors and target in TENSOR_PRIVATE:
             return None
-        return "poise/{stats,theory,health,report,error}.h and the headers of its own room"
+        return "poise/{advice,stats,theory,health,report,error}.h and the headers of its own room"
     if room == "src/io":
         if target in {"poise/tensor.h", "poise/error.h"} or is_json(target) or target == "zlib.h":
             return None
         if (is_std(target) and not quoted) or is_posix(target):
             return None
-        if quoted and target.startswith("io/"):
+        if quoted and (target.startswith("io/") or target == "kernels/half.h"):
             return None
-        return "poise/{tensor,error}.h, io/, nlohmann, zlib, POSIX and the standard library"
+        return "poise/{tensor,error}.h, io/, kernels/half.h, nlohmann, zlib, POSIX and the " \
+            "standard library"
     if room == "src/timing":
         if (is_std(target) and not quoted) or is_posix(target) or target == "malloc.h":
             return None

@@ -6,6 +6,7 @@
 // of VerdictKind. Rules, formulas and sources: docs/health.md.
 #pragma once
 
+#include <poise/advice.h>
 #include <poise/stats.h>
 
 #include <array>
@@ -106,7 +107,7 @@ struct Readout {
   double keys = 0;          // geometric mean of the visible keys per measured row: exp(mean ln n)
   double x = 0;             // sigma / sqrt(2 ln keys): 1 and more is saturation
   double target_sigma = 0;  // sigma*
-  double factor = 0;        // sigma* / sigma
+  double factor = 0;        // sigma* / sigma, NaN where that is not finite
   std::int64_t measured_rows = 0;   // what the shares below are shares of
   std::int64_t nonfinite_rows = 0;  // left out everywhere
   double max_score = 0;             // S+, signed, before softcap and bias
@@ -174,6 +175,7 @@ struct HeadHealth {
   std::vector<Flag> flags;  // in order of severity, then of VerdictKind
   Readout readout;
   Expectation expectation;
+  HeadAdvice advice;  // whether or not a flag asks for it
 };
 
 struct Health {

@@ -3,6 +3,7 @@
 // enough for everything but report.h and run_log.h, whose functions live in poise::report.
 #pragma once
 
+#include <poise/advice.h>
 #include <poise/attention.h>
 #include <poise/cpu.h>
 #include <poise/error.h>

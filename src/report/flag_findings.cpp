@@ -102,8 +102,17 @@ std::string scale_remedy(const Report& report, const FlagGroup& group) {
            (report.layers == 2 ? "both layers" : "all " + plural(report.layers, "layer")) +
            " share their weights, so change the scale, not Wq and Wk";
   }
-  const auto root = [&](const ReportHead& head) { return std::sqrt(factor(head)); };
-  return text + ", or Wq and Wk of the head " + values(report, group.heads, root, times) + " each";
+  const auto all_are = [&](WeightRule rule) {
+    return std::all_of(group.heads.begin(), group.heads.end(),
+                       [&](int i) { return at(report, i).health.advice.facts.rule == rule; });
+  };
+  const auto query = [&](const ReportHead& head) {
+    return split_factor(factor(head), head.health.advice.facts.rule).query;
+  };
+  if (all_are(WeightRule::gqa))
+    return text + ", or Wq of the head " + values(report, group.heads, query, times);
+  if (!all_are(WeightRule::mha)) return text;
+  return text + ", or Wq and Wk of the head " + values(report, group.heads, query, times) + " each";
 }
 
 // The remedy of the most concerned head, for rules whose remedy differs only in its numbers.

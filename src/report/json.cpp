@@ -159,6 +159,28 @@ Json variance(const Expectation& e) {
           {"assumption", e.assumption}};
 }
 
+// Every role, so that a script needs no case of its own: 1 = leave it.
+Json factors(const WeightFactors& f) {
+  return {{"scale", json_number(f.scale)},
+          {"query", json_number(f.query)},
+          {"key", json_number(f.key)},
+          {"query_rope", json_number(f.query_rope)},
+          {"key_rope", json_number(f.key_rope)}};
+}
+
+Json advice(const HeadAdvice& a) {
+  return {{"rule", name(a.facts.rule)},
+          {"tau", json_number(a.facts.tau)},
+          {"gamma", json_number(a.gamma)},
+          {"clip", factors(a.clip)},
+          {"clip_mla", factors(split_factor(a.gamma, WeightRule::mla))},
+          {"sigma", json_number(a.facts.sigma)},
+          {"target_sigma", json_number(a.facts.target_sigma)},
+          {"spread_factor", json_number(a.spread_factor)},
+          {"spread", factors(a.spread)},
+          {"text", to_text(a)}};
+}
+
 // Only the bins in use: counts of bins first_bin, first_bin + 1, ...
 Json histogram(const HeadHistogram& h) {
   if (h.counts.empty()) return nullptr;
@@ -202,6 +224,7 @@ Json head(const Report& report, const ReportHead& h) {
                {"lse_min", json_number(h.lse_min)},
                {"lse_max", json_number(h.lse_max)},
                {"readout", readout(h.health.readout)},
+               {"advice", advice(h.health.advice)},
                {"variance", variance(h.health.expectation)},
                {"tracked_weight", std::move(weights)},
                {"histogram", histogram(h.histogram)}};
