@@ -174,6 +174,11 @@ void OutputFiles::add_npy(const std::string& option, const std::string& path,
       {option, path, [tensor](const std::string& where) { return io::write_npy(where, tensor); }});
 }
 
+void OutputFiles::add_file(const std::string& option, const std::string& path,
+                           std::function<Error(const std::string& path)> write) {
+  files_.push_back({option, path, std::move(write)});
+}
+
 void OutputFiles::commit() {
   const InterruptsWait interrupts_wait;
   StagedFiles staged;

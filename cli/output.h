@@ -33,6 +33,10 @@ class OutputFiles {
   void add_text(const std::string& option, const std::string& path, std::string text);
   void add_npy(const std::string& option, const std::string& path, const ConstTensor& tensor);
 
+  // Keeps a writer of a file that is written whole or not at all; what it uses outlives commit().
+  void add_file(const std::string& option, const std::string& path,
+                std::function<Error(const std::string& path)> write);
+
   // Writes every file, then moves all into place. Throws Failure, and then no file has changed and
   // none is left behind.
   void commit();

@@ -28,5 +28,6 @@ Run add_explain(CLI::App& app);
 Run add_inspect(CLI::App& app);
 Run add_log(CLI::App& app);
 Run add_bench(CLI::App& app);
+Run add_clip(CLI::App& app);
 
 }  // namespace poise::cli

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fuzz/check_contents.h"
+#include "fuzz/check_map.h"
 #include "io/npy.h"
 #include "io/npz.h"
 #include "io/recording.h"
@@ -62,6 +63,8 @@ std::string token(std::mt19937& random) {
                                                    "__metadata__",
                                                    "\"dtype\":\"F64\"",
                                                    "\"shape\":[",
+                                                   "{0..9}",
+                                                   "\"kv_heads\":",
                                                    "PK\x01\x02",
                                                    "PK\x05\x06",
                                                    "PK\x06\x07",
@@ -143,6 +146,10 @@ TEST(FuzzSmoke, mutated_safetensors_files_are_read_or_refused) {
     check_contents(bytes, contents, 1);
     return true;
   });
+}
+
+TEST(FuzzSmoke, mutated_maps_are_read_or_refused) {
+  smoke("clip_map", [](const std::string& content) { return check_map(content); });
 }
 
 TEST(FuzzSmoke, mutated_recordings_are_read_or_refused) {

@@ -98,8 +98,9 @@ Error check_names(const std::string& path, const std::vector<NamedTensor>& tenso
 
 }  // namespace
 
-Error parse_safetensors(std::span<const std::byte> bytes, const std::string& source,
-                        Contents* contents) {
+Error list_safetensors(std::span<const std::byte> bytes, const std::string& source,
+                       std::vector<ListedTensor>* tensors,
+                       std::map<std::string, std::string>* metadata) {
   if (bytes.size() < kLengthBytes) return refuse(source, "is truncated inside the header length");
   const std::uint64_t length = header_length(bytes);
   if (length > static_cast<std::uint64_t>(kMaxSafetensorsHeader))
@@ -118,8 +119,7 @@ Error parse_safetensors(std::span<const std::byte> bytes, const std::string& sou
   if (Error error = check_cover(&header.tensors, static_cast<std::int64_t>(data.size()), source))
     return error;
 
-  contents->format = Format::safetensors;
-  contents->metadata = std::move(header.metadata);
+  *metadata = std::move(header.metadata);
   const auto data_at = static_cast<std::int64_t>(kLengthBytes + header_bytes);
   for (DescribedTensor& tensor : header.tensors) {
     Entry entry;
@@ -129,9 +129,21 @@ Error parse_safetensors(std::span<const std::byte> bytes, const std::string& sou
     entry.size_bytes = tensor.end - tensor.begin;
     entry.begin = data_at + tensor.begin;
     entry.end = data_at + tensor.end;
-    const std::span<const std::byte> elements = data.subspan(
-        static_cast<std::size_t>(tensor.begin), static_cast<std::size_t>(entry.size_bytes));
-    add_entry(std::move(entry), tensor.type.dtype, false, elements, contents);
+    tensors->push_back({std::move(entry), tensor.type.dtype});
+  }
+  return {};
+}
+
+Error parse_safetensors(std::span<const std::byte> bytes, const std::string& source,
+                        Contents* contents) {
+  std::vector<ListedTensor> tensors;
+  if (Error error = list_safetensors(bytes, source, &tensors, &contents->metadata)) return error;
+  contents->format = Format::safetensors;
+  for (ListedTensor& tensor : tensors) {
+    const std::span<const std::byte> elements =
+        bytes.subspan(static_cast<std::size_t>(tensor.entry.begin),
+                      static_cast<std::size_t>(tensor.entry.size_bytes));
+    add_entry(std::move(tensor.entry), tensor.dtype, false, elements, contents);
   }
   return {};
 }

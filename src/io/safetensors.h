@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,18 @@ namespace poise::io {
 
 // The format's own bound on the JSON header.
 inline constexpr std::int64_t kMaxSafetensorsHeader = 100'000'000;
+
+// One tensor of the header, without a view; dtype is absent where poise has none.
+struct ListedTensor {
+  Entry entry;
+  std::optional<DType> dtype;
+};
+
+// The header of a whole file, checked against its size; tensors in the order of their data, nothing
+// copied and no data read. Errors: as parse_safetensors().
+Error list_safetensors(std::span<const std::byte> bytes, const std::string& source,
+                       std::vector<ListedTensor>* tensors,
+                       std::map<std::string, std::string>* metadata);
 
 // Parses a whole file; entries in the order of their data. `bytes` must outlive *contents.
 // Errors: bad_file, the sentence starts with "[read] <source>: ".
