@@ -91,7 +91,7 @@ int run(int argc, char** argv) {
   const std::vector<std::pair<std::string, Run>> verbs{
       {"report", add_report(app)},   {"attend", add_attend(app)}, {"explain", add_explain(app)},
       {"inspect", add_inspect(app)}, {"log", add_log(app)},       {"bench", add_bench(app)},
-      {"clip", add_clip(app)}};
+      {"clip", add_clip(app)},       {"lab", add_lab(app)}};
   refuse_empty_values(argc, argv);
   try {
     app.parse(argc, argv);
@@ -111,7 +111,8 @@ int run(int argc, char** argv) {
   for (const auto& [name, verb] : verbs)
     if (app.got_subcommand(name)) return verb(session);
   throw usage_failure(
-      "a verb is missing: report, attend, explain, inspect, log, bench or clip (see poise --help)");
+      "a verb is missing: report, attend, explain, inspect, log, bench, clip or lab (see poise "
+      "--help)");
 }
 
 }  // namespace

@@ -29,5 +29,6 @@ Run add_inspect(CLI::App& app);
 Run add_log(CLI::App& app);
 Run add_bench(CLI::App& app);
 Run add_clip(CLI::App& app);
+Run add_lab(CLI::App& app);
 
 }  // namespace poise::cli

@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 
-ROOMS = ("include", "src", "cli", "python", "tests", "bench", "examples", "tools")
+ROOMS = ("include", "src", "lab", "cli", "python", "tests", "bench", "examples", "tools")
 CPP_SUFFIXES = {".h", ".cpp", ".inl"}
 SUFFIXES = CPP_SUFFIXES | {".py"}
 MAX_COLUMNS = 100
@@ -33,6 +33,8 @@ JUDGING = {
 JUDGING_FILES = {
     "advice", "stats", "sketch", "theory", "moments", "health", "thresholds", "verdicts", "wording"}
 TENSOR_FILES = {"theory", "moments"}
+# The report's drawing and typesetting, which other rooms' pictures share.
+REPORT_DRAWS = {"report/svg.h", "report/words.h"}
 # How those look: views are checked and read by the same lines as everywhere.
 TENSOR_PRIVATE = {"check_view.h", "view_values.h", "widen.h"}
 
@@ -141,14 +143,23 @@ def allowed(path, quoted, target):
             return None
         return "include/poise, src/*.h, kernels/kernels.h, kernels/philox.h, isa/dispatch.h and " \
             "timing/series.h"
+    if room == "lab":
+        if target.startswith("Eigen/"):
+            return None if first_word(path) == "training" else "Eigen only in training files"
+        if is_public(target) or (is_std(target) and not quoted):
+            return None
+        if quoted and (target.startswith("lab/") or target in REPORT_DRAWS):
+            return None
+        return "include/poise, its own headers, report/{svg,words}.h, Eigen in training files"
     if room == "cli":
-        if is_public(target) or target.startswith(("CLI/", "io/")) or is_json(target):
+        if is_public(target) or target.startswith(("CLI/", "io/", "lab/")) or is_json(target):
             return None
         if (is_std(target) and not quoted) or is_posix(target):
             return None
         if quoted and ("/" not in target or target in {"timing/series.h", "report/svg.h"}):
             return None
-        return "include/poise, io/, timing/series.h, report/svg.h, CLI11, nlohmann, its own files"
+        return "include/poise, io/, lab/, timing/series.h, report/svg.h, CLI11, nlohmann, its own " \
+            "files"
     if room == "python":
         if is_public(target) or (is_std(target) and not quoted) or is_posix(target):
             return None
@@ -234,6 +245,9 @@ CLEAN = {
     "src/timing/series.cpp": HEAD + '#include <malloc.h>\n#include "timing/series.h"\n',
     "src/limits.cpp": HEAD + '#include "timing/series.h"\n',
     "src/report/html.cpp": HEAD + "#include <poise/report.h>\n#include <nlohmann/json.hpp>\n",
+    "lab/units.cpp": HEAD + '#include <poise/attention.h>\n#include <thread>\n',
+    "lab/chart.cpp": HEAD + '#include "lab/units.h"\n#include "report/svg.h"\n',
+    "lab/training_model.cpp": HEAD + '#include <Eigen/Dense>\n',
     "cli/main.cpp": HEAD + '#include <CLI/CLI.hpp>\n#include "io/npy.h"\n',
     "cli/bench.cpp": HEAD + '#include "timing/series.h"\n#include "report/svg.h"\n',
     "python/array.cpp": HEAD + '#include <nanobind/ndarray.h>\n#include <poise/tensor.h>\n',
@@ -255,6 +269,9 @@ BROKEN = [  # path, text, part of the sentence
     ("src/kernels/mask.inl", HEAD + "#include <vector>\n", "may not include"),
     ("src/io/npz.cpp", HEAD + "#include <poise/attention.h>\n", "may not include"),
     ("src/timing/clock.cpp", HEAD + '#include <poise/tensor.h>\n', "may not include"),
+    ("lab/json.cpp", HEAD + "#include <nlohmann/json.hpp>\n", "may not include"),
+    ("lab/draws.cpp", HEAD + '#include "kernels/philox.h"\n', "may not include"),
+    ("lab/mean.cpp", HEAD + "#include <Eigen/Dense>\n", "only in training files"),
     ("cli/face.cpp", HEAD + '#include "report/html_parts.h"\n', "may not include"),
     ("cli/attend.cpp", HEAD + '#include "kernels/kernels.h"\n', "may not include"),
     ("python/bind.cpp", HEAD + '#include "report/svg.h"\n', "may not include"),
