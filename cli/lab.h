@@ -25,6 +25,9 @@ struct LabExperiment {
 // lab_experiments.cpp
 LabExperiment add_lab_example(CLI::App& lab);
 
+// lab_training.cpp
+LabExperiment add_lab_training(CLI::App& lab);
+
 // The machine face of a Result; docs/lab.md says what is in it.
 std::string lab_json(const lab::Result& result, const lab::RunSettings& settings,
                      const Session& session);

@@ -194,6 +194,8 @@ class Plot {
 
 }  // namespace
 
+const char* chart_style() { return kStyle; }
+
 std::string draw(const Picture& picture) {
   const std::vector<std::string> title = wrapped(picture.statement, kTitleUnits);
   const std::vector<std::string> lead = wrapped(picture.lead, kTextUnits);

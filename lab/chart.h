@@ -54,6 +54,10 @@ std::string draw(const Picture& picture);
 
 inline constexpr int kTones = 5;
 
+// The style sheet of these pictures, for one with a layout of its own: classes title, strong, soft,
+// page, grid, axis, line, disc, bar; k0 ... k5 set the tone of a path or text.
+const char* chart_style();
+
 // A statement of a table as a picture writes it: √D for sqrt(D), q·k for q.k.
 std::string typeset(std::string text);
 

@@ -35,6 +35,7 @@ struct Table {
   std::string title;  // one line
   std::vector<Column> columns;
   std::vector<std::vector<Cell>> rows;  // as many cells as columns
+  bool in_text = true;                  // false: too long for people, for JSON alone
 };
 
 struct Result {

@@ -106,7 +106,7 @@ std::string meanings(const Result& result) {
   std::vector<const Column*> told;
   std::size_t widest = 0;
   for (const Table& table : result.tables)
-    for (const Column& column : table.columns) {
+    for (const Column& column : table.in_text ? table.columns : std::vector<Column>{}) {
       const auto same = [&](const Column* other) { return other->label == column.label; };
       if (std::any_of(told.begin(), told.end(), same)) continue;
       told.push_back(&column);
@@ -134,7 +134,8 @@ std::string percent(double share) {
 
 std::string to_text(const Result& result) {
   std::string text = result.statement + ".\n";
-  for (const Table& table : result.tables) text += '\n' + table_text(table);
+  for (const Table& table : result.tables)
+    if (table.in_text) text += '\n' + table_text(table);
   text += '\n' + meanings(result);
   if (!result.notes.empty()) text += '\n';
   for (const std::string& note : result.notes) text += note + '\n';
