@@ -26,7 +26,8 @@ svg { color-scheme: light dark; max-width: 100%; height: auto; --bg: #ffffff; --
   --soft: #4a5159; --grid: #e1e5e8; --axis: #7f8791; --t1: #0b5cad; --t2: #a8480c; --t3: #1d7547;
   --t4: #7b3a9e; --t5: #846400 }
 @media (prefers-color-scheme: dark) { svg { --bg: #121518; --ink: #e8eaed; --soft: #b3bac2;
-  --grid: #2a3036; --axis: #737c86; --t1: #74b3f2; --t2: #f0975a; --t3: #67c58e; --t4: #c79be6; --t5: #d6b640 } }
+  --grid: #2a3036; --axis: #737c86; --t1: #74b3f2; --t2: #f0975a; --t3: #67c58e; --t4: #c79be6;
+  --t5: #d6b640 } }
 text { fill: var(--ink); font: 13px -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif;
   font-variant-numeric: tabular-nums; paint-order: stroke; stroke: var(--bg); stroke-width: 3px;
   stroke-linejoin: round }

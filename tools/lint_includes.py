@@ -158,8 +158,8 @@ def allowed(path, quoted, target):
             return None
         if quoted and ("/" not in target or target in {"timing/series.h", "report/svg.h"}):
             return None
-        return "include/poise, io/, lab/, timing/series.h, report/svg.h, CLI11, nlohmann, its own " \
-            "files"
+        return ("include/poise, io/, lab/, timing/series.h, report/svg.h, CLI11, nlohmann, its own "
+                "files")
     if room == "python":
         if is_public(target) or (is_std(target) and not quoted) or is_posix(target):
             return None
