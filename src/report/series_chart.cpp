@@ -2,7 +2,7 @@
 // transmission. One line a layer; the layer to look at first is thick and named, the others are
 // grey. In: the model. Out: figures. Lines of many steps are thinned out, keeping the worst of each
 // stretch, so that a page of many layers stays small.
-#include "report/encoding.h"
+#include "report/figure.h"
 #include "report/series.h"
 #include "report/svg.h"
 #include "report/words.h"
@@ -193,11 +193,6 @@ void draw_traces(Svg& svg, const Report& report, const Signal& signal, const Fra
   svg.text(alarm ? "strong al" : "strong ac", x, above ? y - 8 : y + 16, Anchor::end, layer.label);
 }
 
-std::string figure(const std::string& title, const std::string& reading, Svg& svg) {
-  return "<figure><figcaption><h3>" + html_escape(title) + "</h3>" + html_escape(reading) +
-         "</figcaption>" + svg.finish() + "</figure>\n";
-}
-
 std::string change(const Ends& ends, std::string (*text)(double)) {
   const std::string first = text(ends.first), last = text(ends.last);
   if (first == last) return " stays at " + last;
@@ -258,7 +253,7 @@ std::string score_figure(const Report& report) {
     svg.text("strong al", right_half ? x + 3 : x - 3, kTop - 10,
              right_half ? Anchor::end : Anchor::start, "■ first sick: " + series.sick_name);
   }
-  return figure(title, reading, svg);
+  return figure_html("", title, reading, svg.finish());
 }
 
 // A chart of a signal between 0 and 1, or of the transmission.
@@ -273,7 +268,7 @@ std::string signal_figure(const Report& report, const Signal& signal, const std:
   Svg svg(signal.id, kHeight, what + " against the step", title + ".");
   draw_axes(svg, frame, signal);
   draw_traces(svg, report, signal, frame, worst, alarm);
-  return figure(title, reading, svg);
+  return figure_html("", title, reading, svg.finish());
 }
 
 }  // namespace
