@@ -247,8 +247,9 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
   // A score that overflows can make a visible logit -inf, which counts as masked; a value that is
   // not finite needs to know which keys are not seen, and is looked for only then. Narrow tiles do
   // not look: they expect the worst.
-  const bool masked = kIsNarrow<S> || view.partial || has_extra ||
-                      may_overflow<T>(largest_scale(task), tile.query_square, inputs.key_square);
+  const bool overflows =
+      kIsNarrow<S> || may_overflow<T>(largest_scale(task), tile.query_square, inputs.key_square);
+  const bool masked = view.partial || has_extra || overflows;
   const bool marked =
       kIsNarrow<S> || (masked && !all_finite<S>(values_here, &inputs.values_finite));
   const Unseen kind = marked ? Unseen::marked : masked ? Unseen::masked : Unseen::none;
@@ -268,7 +269,10 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
                          view.begin, view.end, view.vectors, view.key_begin, view.key_end, scores,
                          max, space.ahead);
   }
-  if (has_extra) load_extra<S>(task, tile.row, tile.rows, key, view.begin, view.end, space.extra);
+  // Tallies and tracked keys read bias and mask too; without them no tile is written.
+  const bool direct_extra = task.level == TallyLevel::off && has_dense_extra<T>(task);
+  const bool extra_tile = has_extra && !direct_extra;
+  if (extra_tile) load_extra<S>(task, tile.row, tile.rows, key, view.begin, view.end, space.extra);
 
   for (int v = 0; v < view.vectors; ++v) {
     const int64_t lane = v * W, begin = view.key_begin[v], end = view.key_end[v];
@@ -278,7 +282,7 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
     const bool track = level == TallyLevel::full && key == 0;
     double* part = tile.part_tally + lane;
     T* s = scores + lane;
-    const T* extra = has_extra ? space.extra + lane : nullptr;
+    const T* extra = extra_tile ? space.extra + lane : nullptr;
     const MomentKeys<S> keys{
         begin, end, s, extra, static_cast<T>(task.stand_in_bias), -Limits<T>::kInfinity, &view, v};
     // A softcap makes a visible logit of a score of -inf: it counts, and spoils the row's moments.
@@ -305,9 +309,11 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
         track_keys<S>(extra, begin, end, tile.tracked + 2 * kTallyTracked * Q + lane);
     }
     if (task.softcap > 0) cap_scores<S>(static_cast<T>(task.softcap), begin, end, s);
-    if (masked || changed) {
+    if (direct_extra) {
+      max[v] = finish_dense_logits<S>(task, view, v, tile.row, key, !overflows, scores, max[v]);
+    } else if (masked || changed) {
       visible = S::zero();
-      max[v] = finish_logits<S>(task, view, v, tile.row, key, has_extra ? space.extra : nullptr,
+      max[v] = finish_logits<S>(task, view, v, tile.row, key, extra_tile ? space.extra : nullptr,
                                 scores, max[v], level == TallyLevel::off ? nullptr : &visible);
     }
     if (track) track_keys<S>(s, begin, end, tile.tracked + lane);

@@ -227,6 +227,24 @@ inline void aim_at_record(const ForwardTask& task, Workspace<S>& space, int64_t 
 }
 
 // The packed block [key, key + keys) against every tile that sees some of it.
+// Lets the scores of a pair ask for its bias and mask, keys key + [begin, end): rows lie far apart,
+// and what turns them would wait for each.
+template <class S>
+inline void look_at_extra(const ForwardTask& task, const Tile<S>& tile, int64_t key, int64_t begin,
+                          int64_t end, Ahead* ahead) {
+  ahead->bias = ahead->mask = {};
+  if (task.heads > 1) return;
+  const auto rows_of = [&](ConstPlane plane, Element element) -> RowsAhead {
+    if (!has_dense_rows(task, plane)) return {};
+    const int64_t size = element_bytes(element), tiles = (end - begin) / S::kTileRows;
+    const int64_t steps = tiles * ((task.head_dim + kColumnsAStep - 1) / kColumnsAStep);
+    plane.data = static_cast<const char*>(plane.data) + (key + begin) * size;
+    return rows_ahead(plane, size, tile.row, tile.rows, end - begin, steps);
+  };
+  ahead->bias = rows_of(task.bias, task.bias_element);
+  ahead->mask = rows_of(task.mask, Element::boolean);
+}
+
 template <class S>
 inline void process_keys(const ForwardTask& task, Workspace<S>& space, int64_t tiles, int64_t key,
                          int64_t keys) {
@@ -275,7 +293,10 @@ inline void process_keys(const ForwardTask& task, Workspace<S>& space, int64_t t
       }
     }
     const bool forget_mask = task.mask.data != nullptr && extent.whole;
-    process_block<S>(forget_mask ? *space.unmasked : task, space, tile, view, key, inputs);
+    const ForwardTask& problem = forget_mask ? *space.unmasked : task;
+    if constexpr (!kIsNarrow<S>)
+      look_at_extra<S>(problem, tile, key, view.begin, view.end, space.ahead);
+    process_block<S>(problem, space, tile, view, key, inputs);
   }
 }
 

@@ -127,37 +127,61 @@ POISE_INLINE bool loads_vectors(Element element) {
          (sizeof(T) == 4 && (element == Element::f16 || element == Element::bf16));
 }
 
-// Bias, mask or both, with dense rows: blocks of rows turned in registers.
-template <class S, bool kBias, bool kMask>
-inline void load_extra_blocks(const ForwardTask& task, int64_t row, int64_t rows, int64_t key,
-                              int64_t begin, int64_t end, typename S::T* extra) {
+// Whether bias and mask, where given, have dense rows that each_extra() turns, all of them or the
+// bias alone.
+template <class T>
+POISE_INLINE bool has_dense_bias(const ForwardTask& task) {
+  return has_dense_rows(task, task.bias) && loads_vectors<T>(task.bias_element);
+}
+template <class T>
+POISE_INLINE bool has_dense_extra(const ForwardTask& task) {
+  const bool bias = has_dense_bias<T>(task), mask = has_dense_rows(task, task.mask);
+  return (bias || mask) && (bias || task.bias.data == nullptr) &&
+         (mask || task.mask.data == nullptr);
+}
+
+// Calls apply(j, width, e) for the keys of [begin, end), a vector's width at a time: e[i] is bias,
+// mask or both of key j + i, i < width, for one vector of rows, `here` of them from `row` on, 0
+// beyond. Blocks of dense rows are turned in registers.
+template <class S, bool kBias, bool kMask, class Apply>
+POISE_INLINE void each_extra_of(const ForwardTask& task, int64_t row, int64_t here, int64_t key,
+                                int64_t begin, int64_t end, const Apply& apply) {
   constexpr int W = S::kLanes;
-  for (int64_t v = 0; v * W < rows; ++v) {
-    const int64_t here = rows - v * W < W ? rows - v * W : W;
-    int64_t bias[W] = {}, mask[W] = {};
-    for (int64_t i = 0; i < here; ++i) {
-      bias[i] = row_offset(task.bias, task.heads, row + v * W + i) + key;
-      mask[i] = row_offset(task.mask, task.heads, row + v * W + i) + key;
-    }
-    const uint8_t* bytes = static_cast<const uint8_t*>(task.mask.data);
-    for (int64_t j = begin; j < end; j += W) {
-      const int64_t width = end - j < W ? end - j : W;
-      typename S::Vec block[W];
-      if constexpr (kBias) {
-        load_rows<S>(task.bias.data, task.bias_element, bias, j, here, width, block);
-      } else {
-        POISE_UNROLL(16)
-        for (int i = 0; i < W; ++i) block[i] = S::zero();
-      }
-      if constexpr (kMask) {
-        POISE_UNROLL(16)
-        for (int i = 0; i < W; ++i)
-          if (i < here) block[i] = S::hide_unseen(block[i], bytes + mask[i] + j, width);
-      }
-      S::transpose(block);
-      for (int64_t i = 0; i < width; ++i) S::store(extra + (j + i) * kQueries<S> + v * W, block[i]);
-    }
+  int64_t bias[W] = {}, mask[W] = {};
+  for (int64_t i = 0; i < here; ++i) {
+    bias[i] = row_offset(task.bias, task.heads, row + i) + key;
+    mask[i] = row_offset(task.mask, task.heads, row + i) + key;
   }
+  const uint8_t* bytes = static_cast<const uint8_t*>(task.mask.data);
+  for (int64_t j = begin; j < end; j += W) {
+    const int64_t width = end - j < W ? end - j : W;
+    typename S::Vec block[W];
+    if constexpr (kBias) {
+      load_rows<S>(task.bias.data, task.bias_element, bias, j, here, width, block);
+    } else {
+      POISE_UNROLL(16)
+      for (int i = 0; i < W; ++i) block[i] = S::zero();
+    }
+    if constexpr (kMask) {
+      POISE_UNROLL(16)
+      for (int i = 0; i < W; ++i)
+        if (i < here) block[i] = S::hide_unseen(block[i], bytes + mask[i] + j, width);
+    }
+    S::transpose(block);
+    apply(j, width, block);
+  }
+}
+
+// The same for a task with a dense bias, a dense mask or both. Another mask is left out.
+template <class S, class Apply>
+POISE_INLINE void each_extra(const ForwardTask& task, int64_t row, int64_t here, int64_t key,
+                             int64_t begin, int64_t end, const Apply& apply) {
+  if (!has_dense_rows(task, task.mask))
+    each_extra_of<S, true, false>(task, row, here, key, begin, end, apply);
+  else if (task.bias.data == nullptr)
+    each_extra_of<S, false, true>(task, row, here, key, begin, end, apply);
+  else
+    each_extra_of<S, true, true>(task, row, here, key, begin, end, apply);
 }
 
 // Writes bias and mask of rows [row, row + rows), keys key + [begin, end) into extra [key][query].
@@ -169,14 +193,13 @@ inline void load_extra(const ForwardTask& task, int64_t row, int64_t rows, int64
   constexpr int Q = kQueries<S>;
   const ConstPlane& bias = task.bias;
   const ConstPlane& mask = task.mask;
-  const bool dense_bias = has_dense_rows(task, bias) && loads_vectors<T>(task.bias_element);
-  const bool dense_mask = has_dense_rows(task, mask);
-  if (bias.data == nullptr && dense_mask)
-    return load_extra_blocks<S, false, true>(task, row, rows, key, begin, end, extra);
-  if (dense_bias && dense_mask)
-    return load_extra_blocks<S, true, true>(task, row, rows, key, begin, end, extra);
-  if (dense_bias) {
-    load_extra_blocks<S, true, false>(task, row, rows, key, begin, end, extra);
+  if (has_dense_extra<T>(task) || has_dense_bias<T>(task)) {
+    for (int64_t v = 0; v < rows; v += S::kLanes)
+      each_extra<S>(task, row + v, rows - v < S::kLanes ? rows - v : S::kLanes, key, begin, end,
+                    [&](int64_t j, int64_t width, const auto& e) {
+                      for (int64_t i = 0; i < width; ++i) S::store(extra + (j + i) * Q + v, e[i]);
+                    });
+    if (has_dense_rows(task, mask)) return;
   } else if (bias.data != nullptr && !shared_by_rows(task, bias)) {
     for (int64_t i = 0; i < Q; ++i) {
       if (i < rows) {
@@ -219,32 +242,46 @@ inline void cap_scores(typename S::T softcap, int64_t begin, int64_t end, typena
   }
 }
 
-// The body of finish_logits. Without kCount visible keys are not counted.
-template <class S, bool kCount>
-inline typename S::Vec finish_keys(const ForwardTask& task, const BlockView<S>& view, int v,
-                                   typename S::Vec distance, typename S::Vec minus_slope,
-                                   const typename S::T* extra, typename S::T* scores,
-                                   typename S::Vec max, typename S::Vec* visible) {
-  using T = typename S::T;
+// How the scores of one vector of rows become logits.
+template <class S>
+struct LogitRule {
   using Vec = typename S::Vec;
-  const int64_t lane = v * S::kLanes;
-  const Vec masked = S::set(-Limits<T>::kInfinity);
-  for (int64_t j = view.key_begin[v]; j < view.key_end[v]; ++j) {
-    T* s = scores + j * kQueries<S> + lane;
-    Vec x = S::load(s);
-    if (task.has_alibi)
-      x = S::fma(minus_slope, S::abs(S::sub(distance, S::set(static_cast<T>(j)))), x);
-    if (extra != nullptr) {
-      const Vec e = S::load(extra + j * kQueries<S> + lane);
-      x = S::select(S::equal(e, masked), masked, S::add(x, e));
+  const ForwardTask& task;
+  const BlockView<S>& view;
+  int v;
+  Vec distance = S::zero();  // query position minus key position, at the first key
+  Vec minus_slope = S::zero();
+
+  LogitRule(const ForwardTask& t, const BlockView<S>& block, int vector, int64_t row, int64_t key)
+      : task(t), view(block), v(vector) {
+    using T = typename S::T;
+    if (!task.has_alibi) return;
+    alignas(64) T start[S::kLanes], slope[S::kLanes];
+    for (int64_t i = 0; i < S::kLanes; ++i) {
+      const int64_t at = row + v * S::kLanes + i;
+      start[i] = static_cast<T>(static_cast<double>(query_of(task, at) - key) + task.diagonal);
+      slope[i] = static_cast<T>(-task.numbers[head_of(task, at)].slope);
     }
-    if (view.partial) x = S::select(sees_by_position<S>(view, v, j), x, masked);
-    if constexpr (kCount)
-      *visible = S::add(*visible, S::select(S::equal(x, masked), S::zero(), S::set(1)));
-    max = S::max(x, max);
-    S::store(s, x);
+    distance = S::load(start);
+    minus_slope = S::load(slope);
   }
-  return max;
+};
+
+// The logits at key j from its scores x; `e` is bias and mask, only with kExtra. With kSimple
+// nothing but `e` acts and every score is finite: adding -inf then masks.
+template <class S, bool kExtra, bool kSimple>
+POISE_INLINE typename S::Vec finish_key(const LogitRule<S>& rule, int64_t j, typename S::Vec x,
+                                        typename S::Vec e) {
+  using T = typename S::T;
+  if constexpr (kSimple) return S::add(x, e);
+  const typename S::Vec masked = S::set(-Limits<T>::kInfinity);
+  if (rule.task.has_alibi) {
+    const typename S::Vec distance = S::sub(rule.distance, S::set(static_cast<T>(j)));
+    x = S::fma(rule.minus_slope, S::abs(distance), x);
+  }
+  if constexpr (kExtra) x = S::select(S::equal(e, masked), masked, S::add(x, e));
+  if (rule.view.partial) x = S::select(sees_by_position<S>(rule.view, rule.v, j), x, masked);
+  return x;
 }
 
 // Turns the capped scores of vector v into logits in place, keys [begin, end) of the view; `extra`
@@ -255,23 +292,61 @@ inline typename S::Vec finish_logits(const ForwardTask& task, const BlockView<S>
                                      int64_t row, int64_t key, const typename S::T* extra,
                                      typename S::T* scores, typename S::Vec max,
                                      typename S::Vec* visible) {
-  using T = typename S::T;
-  typename S::Vec distance = S::zero();  // query position minus key position, at the first key
-  typename S::Vec minus_slope = S::zero();
-  if (task.has_alibi) {
-    alignas(64) T start[S::kLanes], slope[S::kLanes];
-    for (int64_t i = 0; i < S::kLanes; ++i) {
-      const int64_t at = row + v * S::kLanes + i;
-      start[i] = static_cast<T>(static_cast<double>(query_of(task, at) - key) + task.diagonal);
-      slope[i] = static_cast<T>(-task.numbers[head_of(task, at)].slope);
-    }
-    distance = S::load(start);
-    minus_slope = S::load(slope);
+  using Vec = typename S::Vec;
+  constexpr int Q = kQueries<S>;
+  const int64_t lane = v * S::kLanes;
+  const Vec masked = S::set(-Limits<typename S::T>::kInfinity);
+  const LogitRule<S> rule(task, view, v, row, key);
+  for (int64_t j = view.key_begin[v]; j < view.key_end[v]; ++j) {
+    typename S::T* at = scores + j * Q + lane;
+    const Vec x = extra == nullptr ? finish_key<S, false, false>(rule, j, S::load(at), masked)
+                                   : finish_key<S, true, false>(rule, j, S::load(at),
+                                                                S::load(extra + j * Q + lane));
+    if (visible != nullptr)
+      *visible = S::add(*visible, S::select(S::equal(x, masked), S::zero(), S::set(1)));
+    max = S::max(x, max);
+    S::store(at, x);
   }
-  return visible == nullptr ? finish_keys<S, false>(task, view, v, distance, minus_slope, extra,
-                                                    scores, max, visible)
-                            : finish_keys<S, true>(task, view, v, distance, minus_slope, extra,
-                                                   scores, max, visible);
+  return max;
+}
+
+// Blocks of finish_dense_logits.
+template <class S, bool kSimple>
+inline typename S::Vec finish_dense_keys(const LogitRule<S>& rule, int64_t row, int64_t here,
+                                         int64_t key, typename S::T* scores, typename S::Vec max) {
+  constexpr int W = S::kLanes;
+  // Inline always: the maximum stays in a register.
+  const auto finish = [&](int64_t j, typename S::Vec e) __attribute__((always_inline)) {
+    typename S::T* at = scores + j * kQueries<S>;
+    const typename S::Vec x = finish_key<S, true, kSimple>(rule, j, S::load(at), e);
+    max = S::max(x, max);
+    S::store(at, x);
+  };
+  each_extra<S>(
+      rule.task, row, here, key, rule.view.key_begin[rule.v], rule.view.key_end[rule.v],
+      [&](int64_t j, int64_t width, const auto& e) __attribute__((always_inline)) {
+        if (width < W) {
+          for (int64_t i = 0; i < width; ++i) finish(j + i, e[i]);
+          return;
+        }
+        POISE_UNROLL(16)
+        for (int i = 0; i < W; ++i) finish(j + i, e[i]);
+      });
+  return max;
+}
+
+// finish_logits where has_dense_extra(): bias and mask go from memory into the logits, by no tile
+// of their own. `finite`: every score is.
+template <class S>
+inline typename S::Vec finish_dense_logits(const ForwardTask& task, const BlockView<S>& view, int v,
+                                           int64_t row, int64_t key, bool finite,
+                                           typename S::T* scores, typename S::Vec max) {
+  const LogitRule<S> rule(task, view, v, row, key);
+  const int64_t lane = v * S::kLanes;
+  const int64_t here = view.rows - lane < S::kLanes ? view.rows - lane : S::kLanes;
+  if (finite && !view.partial && !task.has_alibi)
+    return finish_dense_keys<S, true>(rule, row + lane, here, key, scores + lane, max);
+  return finish_dense_keys<S, false>(rule, row + lane, here, key, scores + lane, max);
 }
 
 }  // namespace poise::POISE_NAMESPACE

@@ -39,9 +39,10 @@ POISE_INLINE void prefetch_some(RowsAhead* ahead) {
   }
 }
 
-// What a wide task will need: the next block, the next task's queries, its own rows of out.
+// What a wide task will need: the next block, the next task's queries, its own rows of out, and
+// bias and mask of the pair at work.
 struct Ahead {
-  RowsAhead keys, values, queries, out;
+  RowsAhead keys, values, queries, out, bias, mask;
 };
 
 POISE_INLINE void prefetch_step(Ahead* ahead) {
@@ -49,6 +50,14 @@ POISE_INLINE void prefetch_step(Ahead* ahead) {
   prefetch_some<false>(&ahead->values);
   prefetch_some<false>(&ahead->queries);
   prefetch_some<true>(&ahead->out);
+}
+
+// Far more bytes than the others in a pair's time, hence in smaller bites. False: nothing is left.
+POISE_INLINE bool prefetch_extra(Ahead* ahead) {
+  if (ahead->bias.rows <= 0 && ahead->mask.rows <= 0) return false;
+  prefetch_some<false>(&ahead->bias);
+  prefetch_some<false>(&ahead->mask);
+  return true;
 }
 
 }  // namespace poise::POISE_NAMESPACE

@@ -13,11 +13,15 @@ namespace poise::POISE_NAMESPACE {
 template <class S>
 inline constexpr int kQueries = S::kLanes* S::kTileVectors;
 
-// S rows for keys k[0 ... R), vectors of queries [0, V). With kMax, max[v] takes in the scores.
+// Columns of queries and keys between two askings for memory.
+inline constexpr int64_t kColumnsAStep = 16;
+
+// S rows for keys k[0 ... R), vectors of queries [0, V). With kMax, max[v] takes in the scores;
+// without, bias and mask of the tile are asked for meanwhile.
 template <class S, int R, int V, bool kMax>
 POISE_INLINE void score_tile(const typename S::T* query, const typename S::T* key,
                              int64_t key_stride, int64_t head_dim, const typename S::T* scale,
-                             typename S::T* scores, typename S::Vec* max) {
+                             typename S::T* scores, typename S::Vec* max, Ahead* ahead) {
   using Vec = typename S::Vec;
   Vec acc[R][V];
   POISE_UNROLL(8)
@@ -25,18 +29,25 @@ POISE_INLINE void score_tile(const typename S::T* query, const typename S::T* ke
     POISE_UNROLL(8)
     for (int v = 0; v < V; ++v) acc[r][v] = S::zero();
   }
-  POISE_UNROLL(1)
-  for (int64_t d = 0; d < head_dim; ++d) {
-    Vec q[V];
-    POISE_UNROLL(8)
-    for (int v = 0; v < V; ++v) q[v] = S::load(query + d * kQueries<S> + v * S::kLanes);
-    POISE_UNROLL(8)
-    for (int r = 0; r < R; ++r) {
-      const Vec k = S::set(key[r * key_stride + d]);
-      POISE_UNROLL(8)
-      for (int v = 0; v < V; ++v) acc[r][v] = S::fma(k, q[v], acc[r][v]);
+  int64_t d = 0;
+  do {
+    int64_t end = head_dim;
+    if constexpr (!kMax) {
+      if (prefetch_extra(ahead) && head_dim - d > kColumnsAStep) end = d + kColumnsAStep;
     }
-  }
+    POISE_UNROLL(1)
+    for (; d < end; ++d) {
+      Vec q[V];
+      POISE_UNROLL(8)
+      for (int v = 0; v < V; ++v) q[v] = S::load(query + d * kQueries<S> + v * S::kLanes);
+      POISE_UNROLL(8)
+      for (int r = 0; r < R; ++r) {
+        const Vec k = S::set(key[r * key_stride + d]);
+        POISE_UNROLL(8)
+        for (int v = 0; v < V; ++v) acc[r][v] = S::fma(k, q[v], acc[r][v]);
+      }
+    }
+  } while (d < head_dim);
   // The stores of scores may reach `max` for all a compiler knows: apart, it stays in registers.
   Vec most[V];
   if constexpr (kMax) {
@@ -61,20 +72,22 @@ POISE_INLINE void score_tile(const typename S::T* query, const typename S::T* ke
 template <class S, int R, bool kMax>
 POISE_INLINE void score_rows(int vectors, const typename S::T* query, const typename S::T* key,
                              int64_t key_stride, int64_t head_dim, const typename S::T* scale,
-                             typename S::T* scores, typename S::Vec* max) {
+                             typename S::T* scores, typename S::Vec* max, Ahead* ahead) {
   static_assert(S::kTileVectors <= 4);
   switch (vectors) {
     case 1:
-      return score_tile<S, R, 1, kMax>(query, key, key_stride, head_dim, scale, scores, max);
+      return score_tile<S, R, 1, kMax>(query, key, key_stride, head_dim, scale, scores, max, ahead);
     case 2:
-      return score_tile<S, R, 2, kMax>(query, key, key_stride, head_dim, scale, scores, max);
+      return score_tile<S, R, 2, kMax>(query, key, key_stride, head_dim, scale, scores, max, ahead);
     case 3:
       if constexpr (S::kTileVectors >= 3)
-        return score_tile<S, R, 3, kMax>(query, key, key_stride, head_dim, scale, scores, max);
+        return score_tile<S, R, 3, kMax>(query, key, key_stride, head_dim, scale, scores, max,
+                                         ahead);
       return;
     case 4:
       if constexpr (S::kTileVectors >= 4)
-        return score_tile<S, R, 4, kMax>(query, key, key_stride, head_dim, scale, scores, max);
+        return score_tile<S, R, 4, kMax>(query, key, key_stride, head_dim, scale, scores, max,
+                                         ahead);
       return;
   }
 }
@@ -116,12 +129,14 @@ inline void score_block(const typename S::T* query, const typename S::T* key, in
     const typename S::T* factor = scale + lane;
     typename S::T* s = scores + j * kQueries<S> + lane;
     if (rows == R)
-      score_rows<S, R, kMax>(last - first, q, k, key_stride, head_dim, factor, s, max + first);
+      score_rows<S, R, kMax>(last - first, q, k, key_stride, head_dim, factor, s, max + first,
+                             ahead);
     else if (rows == R - 1 && R > 2)
       score_rows<S, (R > 2 ? R - 1 : 1), kMax>(last - first, q, k, key_stride, head_dim, factor, s,
-                                               max + first);
+                                               max + first, ahead);
     else
-      score_rows<S, 1, kMax>(last - first, q, k, key_stride, head_dim, factor, s, max + first);
+      score_rows<S, 1, kMax>(last - first, q, k, key_stride, head_dim, factor, s, max + first,
+                             ahead);
     j += rows;
   }
 }
