@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -16,30 +17,57 @@
 namespace poise {
 namespace {
 
+// ln(1 + x) for x > -1, in a third of the time of log1p. Small x by the series, whose next term is
+// below half of the last digit; others by ln w, w = 1 + x, and a factor that gives back what
+// rounding took from w (Goldberg 1991, What Every Computer Scientist Should Know About
+// Floating-Point Arithmetic, theorem 4).
+double log_one_plus(double x) {
+  if (std::fabs(x) < 0x1p-6) {
+    const double z = x * x;
+    const double even = 1.0 / 2 + z * (1.0 / 4 + z * (1.0 / 6 + z * (1.0 / 8)));
+    const double odd = 1.0 / 3 + z * (1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9)));
+    return x - z * (even - x * odd);
+  }
+  const double w = 1 + x;
+  return std::log(w) * (x / (w - 1));
+}
+
+// What rows say by their number of keys alone, which most share with the row before them.
+struct KeyCount {
+  double n = 1;  // visible keys, stand-ins left out
+  double log_n = 0;
+  double inverse = 1;
+  double inverse_less = std::numeric_limits<double>::infinity();  // 1 / (n - 1)
+  double root_less = 0;                                           // sqrt(n - 1)
+
+  void become(double keys) {
+    if (keys == n) return;
+    n = keys;
+    log_n = std::log(n);
+    inverse = 1 / n;
+    inverse_less = 1 / (n - 1);
+    root_less = std::sqrt(n - 1);
+  }
+};
+
+// What rows folded together share.
+struct FoldState {
+  KeyCount keys;
+  double smallest = std::numeric_limits<double>::infinity();  // of the scores
+  double largest = -std::numeric_limits<double>::infinity();
+};
+
 // What the softmax of one row says at every level.
 struct RowSignals {
-  double n;  // visible keys, stand-ins left out
-  double log_n;
+  const KeyCount& keys;
   double log_z;    // lse - max
   double inverse;  // 1 / Z = top-1
   double rest;     // 1 - top-1
 };
 
-// The logarithm of a number of keys, which most rows share with the row before them.
-class LogOfKeys {
- public:
-  double operator()(double n) {
-    if (n != n_) log_ = std::log(n_ = n);
-    return log_;
-  }
-
- private:
-  double n_ = 1, log_ = 0;
-};
-
-RowSignals read_softmax(const RowTally& row, double n, LogOfKeys* log_of_keys) {
+RowSignals read_softmax(const RowTally& row, const KeyCount& keys) {
   const double inverse = 1 / (1 + row.rest);
-  return {n, (*log_of_keys)(n), std::log1p(row.rest), inverse, row.rest * inverse};
+  return {keys, log_one_plus(row.rest), inverse, row.rest * inverse};
 }
 
 // And from level core on.
@@ -54,7 +82,7 @@ RowShape read_shape(const RowTally& row, const RowSignals& s) {
   return {s.inverse * s.inverse + rest_squares,
           std::max(0.0, s.rest * (1 + s.inverse) - rest_squares),
           // Rounding may leave a uniform row a last digit above ln n.
-          std::clamp(s.log_z - row.rest_t * s.inverse, 0.0, s.log_n)};
+          std::clamp(s.log_z - row.rest_t * s.inverse, 0.0, s.keys.log_n)};
 }
 
 // Variance from sums about a shift.
@@ -82,25 +110,29 @@ void add_moments(double shift, double s1, double s2, double inverse_n, double mi
   spread->sigma.add(std::sqrt(variance));
 }
 
-// Extremes of scores, logits and dots. At level max a row knows its largest score, no smallest.
-void add_row_extremes(const RowTally& row, const TaskFacts& facts, HeadStats* head) {
+// Extremes of scores and logits. At level max a row knows its largest score, no smallest.
+void add_row_extremes(const RowTally& row, const TaskFacts& facts, HeadStats* head,
+                      FoldState* fold) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const bool has_moments = facts.level >= StatsLevel::core;
   if (facts.logits_differ)
     add_extremes(has_moments ? row.logit_min : kInfinity, row.max, &head->logits);
-  double smallest = kInfinity, largest = -kInfinity;
-  if (has_moments) smallest = row.score_min;
-  largest = has_moments || facts.logits_differ ? row.score_max : row.max;
-  add_extremes(smallest, largest, &head->scores);
-  if (facts.scale == 0) return;  // the dots left no trace in the scores
-  const double from_smallest = smallest / facts.scale, from_largest = largest / facts.scale;
-  const bool flipped = facts.scale < 0;
-  head->max_dot = std::max(head->max_dot, flipped ? from_smallest : from_largest);
-  head->min_dot = std::min(head->min_dot, flipped ? from_largest : from_smallest);
+  if (has_moments) fold->smallest = std::min(fold->smallest, row.score_min);
+  fold->largest =
+      std::max(fold->largest, has_moments || facts.logits_differ ? row.score_max : row.max);
+}
+
+// Extremes of the dots, from those of the scores.
+void add_dots(double smallest, double largest, double scale, HeadStats* head) {
+  // Without a row there are none, and without a scale the dots left no trace in the scores.
+  if (largest == -std::numeric_limits<double>::infinity() || scale == 0) return;
+  const double from_smallest = smallest / scale, from_largest = largest / scale;
+  head->max_dot = std::max(head->max_dot, scale < 0 ? from_smallest : from_largest);
+  head->min_dot = std::min(head->min_dot, scale < 0 ? from_largest : from_smallest);
 }
 
 void add_shape(const RowSignals& s, const RowShape& shape, HeadStats* head) {
-  const double ratio = shape.entropy / s.log_n, kl = s.log_n - shape.entropy;
+  const double ratio = shape.entropy / s.keys.log_n, kl = s.keys.log_n - shape.entropy;
   const double effective = 1 / shape.squares;
   head->sum_entropy += shape.entropy;
   head->sum_entropy_ratio += ratio;
@@ -120,8 +152,8 @@ void add_jacobian(const RowTally& row, const RowSignals& s, HeadStats* head) {
   // when p1 is close to 1.
   const double squared =
       std::max(0.0, p1 * p1 * s.rest * s.rest + 2 * p1 * p1 * b + b - 2 * c3 + b * b);
-  const double frobenius = std::sqrt(squared), transmission = frobenius / std::sqrt(s.n - 1);
-  const double gain = transmission * s.n;
+  const double frobenius = std::sqrt(squared), transmission = frobenius / s.keys.root_less;
+  const double gain = transmission * s.keys.n;
   head->sum_frobenius += frobenius;
   head->sum_frobenius_squared += squared;
   head->sum_expected_transmission += transmission;
@@ -144,7 +176,7 @@ void add_tracked(const RowTally& row, const RowSignals& s, const RowShape& shape
   const double score = row.tracked_score[k];
   const bool stand_in = row.tracked_bias[k] <= facts.stand_in_bias;
   const bool counted = visible && !stand_in;
-  const double n = counted ? s.n - 1 : s.n;
+  const double n = counted ? s.keys.n - 1 : s.keys.n;
   const bool is_argmax = row.argmax == k;
   if (n < 1 || (is_argmax && row.rest <= 0)) return;
 
@@ -156,12 +188,13 @@ void add_tracked(const RowTally& row, const RowSignals& s, const RowShape& shape
   } else {
     // 1 - p is the rest where p is the largest weight, at least 1/2 elsewhere: no digits lost.
     const double others = is_argmax ? s.rest : 1 - p;
-    const double log_others = is_argmax ? std::log(s.rest) : std::log1p(-p);
-    top1 = is_argmax ? std::exp(row.second - row.max) / row.rest : s.inverse / others;
+    const double log_others = is_argmax ? std::log(s.rest) : log_one_plus(-p);
+    const double inverse = 1 / others;
+    top1 = is_argmax ? std::exp(row.second - row.max) / row.rest : s.inverse * inverse;
     trace = is_argmax ? 1 - row.rest_e2 / (row.rest * row.rest)
-                      : (shape.trace - 2 * p * others) / (others * others);
+                      : (shape.trace - 2 * p * others) * inverse * inverse;
     // H = h_b(p) + (1 - p) H_rest with h_b(p) = -p ln p - (1 - p) ln(1 - p).
-    entropy = (shape.entropy + p * log_p) / others + log_others;
+    entropy = (shape.entropy + p * log_p) * inverse + log_others;
   }
   ++tracked->rows_without;
   tracked->above_99_without += top1 > kOneHot;
@@ -169,12 +202,12 @@ void add_tracked(const RowTally& row, const RowSignals& s, const RowShape& shape
   tracked->trace_without.add(std::clamp(trace, 0.0, 1.0));
   const double off = counted ? score - row.score_shift : 0;
   tracked->sigma_without.add(
-      std::sqrt(shifted_variance(row.score_s1 - off, row.score_s2 - off * off, 1 / n)));
+      std::sqrt(shifted_variance(row.score_s1 - off, row.score_s2 - off * off,
+                                 counted ? s.keys.inverse_less : s.keys.inverse)));
 }
 
 // Returns true when the row is measured: n >= 2, finite logits.
-bool fold_row(const RowTally& row, const TaskFacts& facts, LogOfKeys* log_of_keys,
-              HeadStats* head) {
+bool fold_row(const RowTally& row, const TaskFacts& facts, FoldState* fold, HeadStats* head) {
   ++head->rows;
   if (row.bad > 0) {
     ++head->nonfinite_rows;
@@ -189,9 +222,10 @@ bool fold_row(const RowTally& row, const TaskFacts& facts, LogOfKeys* log_of_key
     ++head->empty_rows;
     return false;
   }
-  const RowSignals s = read_softmax(row, n, log_of_keys);
+  fold->keys.become(n);
+  const RowSignals s = read_softmax(row, fold->keys);
   const double lse = row.max + s.log_z;
-  add_row_extremes(row, facts, head);
+  add_row_extremes(row, facts, head, fold);
   head->lse_min = std::min(head->lse_min, lse);
   head->lse_max = std::max(head->lse_max, lse);
   if (facts.sink > -std::numeric_limits<double>::infinity())
@@ -203,7 +237,7 @@ bool fold_row(const RowTally& row, const TaskFacts& facts, LogOfKeys* log_of_key
 
   ++head->measured_rows;
   head->visible_keys += n;
-  head->sum_log_keys += s.log_n;
+  head->sum_log_keys += s.keys.log_n;
   head->sum_lse += lse;
   head->sum_top1 += s.inverse;
   head->top1.add(s.inverse);
@@ -211,7 +245,7 @@ bool fold_row(const RowTally& row, const TaskFacts& facts, LogOfKeys* log_of_key
   head->rows_above_99 += s.inverse > kOneHot;
   head->near_tie_rows += row.max - row.second <= facts.near_tie_gap;
   if (facts.level < StatsLevel::core) return true;
-  const double inverse_n = 1 / n;
+  const double inverse_n = s.keys.inverse;
   add_moments(row.score_shift, row.score_s1, row.score_s2, inverse_n, row.score_min, row.score_max,
               &head->scores);
   if (facts.logits_differ)
@@ -226,24 +260,36 @@ bool fold_row(const RowTally& row, const TaskFacts& facts, LogOfKeys* log_of_key
   return true;
 }
 
-// Adds one count per place. Rows look at neighbouring places more often than not, so they are
-// counted in an array rather than sorted.
+// Adds one count per place. Rows look at neighbouring places more often than not, so all are
+// counted in an array that spans old and new ones rather than sorted and merged.
 void count_places(const std::vector<std::int64_t>& places, PlaceCounts* counts) {
   if (places.empty()) return;
-  std::vector<PlaceCounts::Entry> entries;
-  entries.reserve(places.size());
-  const auto [low, high] = std::minmax_element(places.begin(), places.end());
-  // Unsigned, since two offsets can be further apart than int64 holds.
-  const std::size_t range = static_cast<std::size_t>(*high) - static_cast<std::size_t>(*low) + 1;
-  if (range == 0 || range > 8 * places.size()) {
-    for (std::int64_t place : places) entries.emplace_back(place, 1);
-  } else {
-    std::vector<std::int32_t> dense(range);
-    for (std::int64_t place : places) ++dense[static_cast<std::size_t>(place - *low)];
-    for (std::size_t i = 0; i < range; ++i)
-      if (dense[i] != 0) entries.emplace_back(*low + static_cast<std::int64_t>(i), dense[i]);
+  auto [low, high] = std::minmax_element(places.begin(), places.end());
+  std::int64_t first = *low, last = *high;
+  if (!counts->empty()) {
+    first = std::min(first, counts->begin()->first);
+    last = std::max(last, std::prev(counts->end())->first);
   }
-  counts->merge(PlaceCounts(std::move(entries)));
+  // Unsigned, since two offsets can be further apart than int64 holds.
+  const std::size_t range = static_cast<std::size_t>(last) - static_cast<std::size_t>(first) + 1;
+  std::vector<PlaceCounts::Entry> entries;
+  if (range == 0 || range > 8 * (places.size() + counts->size())) {
+    entries.reserve(places.size());
+    for (std::int64_t place : places) entries.emplace_back(place, 1);
+    return counts->merge(PlaceCounts(std::move(entries)));
+  }
+  std::vector<std::int64_t> dense(range);
+  for (const auto& [place, rows] : *counts) dense[static_cast<std::size_t>(place - first)] = rows;
+  for (std::int64_t place : places) ++dense[static_cast<std::size_t>(place - first)];
+  // Every entry is written and only those with rows are kept: nothing to guess for the processor.
+  entries.resize(std::min(range, places.size() + counts->size()) + 1);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < range; ++i) {
+    entries[kept] = {first + static_cast<std::int64_t>(i), dense[i]};
+    kept += dense[i] != 0;
+  }
+  entries.resize(kept);
+  *counts = PlaceCounts(std::move(entries));
 }
 
 }  // namespace
@@ -259,7 +305,7 @@ HeadStats start_head(const StatsRequest& request, double scale) {
 void fold_rows(const RowTally* rows, std::int64_t count, std::int64_t which, const TaskFacts& facts,
                HeadStats* head) {
   if (facts.level == StatsLevel::off) return;
-  LogOfKeys log_of_keys;
+  FoldState fold;
   std::vector<std::int64_t> columns, offsets;
   if (facts.level == StatsLevel::full) {
     columns.reserve(static_cast<std::size_t>(count));
@@ -267,10 +313,12 @@ void fold_rows(const RowTally* rows, std::int64_t count, std::int64_t which, con
   }
   for (std::int64_t i = 0; i < count; ++i) {
     if (rows[i].head != which) continue;
-    if (!fold_row(rows[i], facts, &log_of_keys, head) || facts.level < StatsLevel::full) continue;
+    if (!fold_row(rows[i], facts, &fold, head) || facts.level < StatsLevel::full) continue;
     columns.push_back(rows[i].argmax);
     offsets.push_back(offset_from_diagonal(rows[i].argmax, rows[i].row, facts.diagonal));
   }
+  add_extremes(fold.smallest, fold.largest, &head->scores);
+  add_dots(fold.smallest, fold.largest, facts.scale, head);
   count_places(columns, &head->argmax_column);
   count_places(offsets, &head->argmax_offset);
 }

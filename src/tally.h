@@ -44,7 +44,7 @@ inline std::int64_t offset_from_diagonal(std::int64_t key, std::int64_t row,
 // Adds those of `count` rows of one batch whose RowTally::head is `which`. Level max reads max,
 // second, rest, visible, stand_ins and bad of a row; core adds rest_t, rest_e2 and the score_
 // (logit_) moments; full the remainder.
-// Cost: about 60 ns a row at core, 200 at full; allocates at level full and when sketches widen.
+// Cost: about 30 ns a row at core, 150 at full; allocates at level full and when sketches widen.
 void fold_rows(const RowTally* rows, std::int64_t count, std::int64_t which, const TaskFacts& facts,
                HeadStats* head);
 
