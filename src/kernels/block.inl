@@ -32,7 +32,8 @@ inline typename S::Vec weigh_keys(int64_t begin, int64_t end, typename S::Vec ma
   Vec total = S::zero();
   Vec rest = S::zero(), rest_t = S::zero(), rest_t2 = S::zero();
   Vec rest_e2 = S::zero(), rest_e3 = S::zero(), second = unseen;
-  Vec argmax = S::set(static_cast<T>(kBlockKeys));
+  // Keys as negative numbers: the first is the largest.
+  Vec minus_key = S::set(static_cast<T>(-begin)), argmax = S::set(-static_cast<T>(kBlockKeys));
   Vec s1 = S::zero(), s2 = S::zero(), low = S::set(Limits<T>::kInfinity);
   POISE_UNROLL(4)
   for (int64_t j = begin; j < end; ++j) {
@@ -67,7 +68,8 @@ inline typename S::Vec weigh_keys(int64_t begin, int64_t end, typename S::Vec ma
           rest_t2 = S::fma(tp, near, rest_t2);
           rest_e2 = S::add_where(below, rest_e2, p2);
           rest_e3 = S::fma_where(below, p2, p, rest_e3);
-          argmax = S::select(below, argmax, S::min(S::set(static_cast<T>(j)), argmax));
+          argmax = S::max_where(S::equal(t, S::zero()), minus_key, argmax);
+          minus_key = S::sub(minus_key, S::set(1));
         }
       }
     }
@@ -84,7 +86,7 @@ inline typename S::Vec weigh_keys(int64_t begin, int64_t end, typename S::Vec ma
     S::store(sums + kRestE2 * W, rest_e2);
     S::store(sums + kRestE3 * W, rest_e3);
     S::store(sums + kSecond * W, second);
-    S::store(sums + kArgmax * W, argmax);
+    S::store(sums + kArgmax * W, S::sub(S::zero(), argmax));
   }
   // The largest score is the softmax state's; a tally reads it there.
   if constexpr (kMoments) store_moments<S>(moments, shift, s1, s2, low, unseen);
@@ -281,6 +283,7 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
     const bool fused = moments && kind == Unseen::none && !changed;
     const bool track = level == TallyLevel::full && key == 0;
     double* part = tile.part_tally + lane;
+    T* score_shift = tile.part_shift + lane;
     T* s = scores + lane;
     const T* extra = extra_tile ? space.extra + lane : nullptr;
     const MomentKeys<S> keys{
@@ -293,7 +296,7 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
     block.key = key;
     Vec visible = S::set(static_cast<T>(end - begin));
     if (moments) {
-      if (!fused) block_moments<S>(score_keys, part, kScoreMoments, block.of(kScoreMoments));
+      if (!fused) block_moments<S>(score_keys, score_shift, block.of(kScoreMoments));
       if (level == TallyLevel::full) {
         const int64_t row = tile.row + lane;
         const typename S::Mask rows = S::rows_mask(tile.rows - lane);
@@ -319,7 +322,7 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
     if (track) track_keys<S>(s, begin, end, tile.tracked + lane);
     const Vec stand_ins =
         moments && task.bias.data != nullptr ? count_stand_ins<S>(keys) : S::zero();
-    if (moments && changed) block_moments<S>(keys, part, kLogitMoments, block.of(kLogitMoments));
+    if (moments && changed) block_moments<S>(keys, score_shift + Q, block.of(kLogitMoments));
 
     const Vec old_max = S::load(tile.part_max + lane);
     const Vec alpha = exp<S>(S::sub(old_max, max[v]));
@@ -333,7 +336,7 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
                           begin,
                           end,
                           max[v],
-                          fused ? moment_shift<S, false>(keys, part, kScoreMoments) : unseen};
+                          fused ? moment_shift<S, false>(keys, score_shift) : unseen};
     const Vec total = weigh<S>(job, s, block.fields, block.of(kScoreMoments));
     if (task.dropout.on)
       drop_weights<S>(task.dropout, task.heads, tile.row + lane, key, begin, end, s);

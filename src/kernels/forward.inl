@@ -20,8 +20,9 @@ inline void open_part(const ForwardTask& task, Tile<S>& tile) {
   if constexpr (kIsNarrow<S>) fill<S>(tile.part_out, tile_numbers<S>(task.value_dim), 0);
   fill<S>(tile.part_max, Q, Limits<typename S::T>::kLowest);
   fill<S>(tile.part_sum, Q, 0);
-  if (task.level != TallyLevel::off)
-    clear_tally<S>(task.level, changes_scores(task), tile.part_tally);
+  if (task.level == TallyLevel::off) return;
+  clear_tally<S>(task.level, changes_scores(task), tile.part_tally);
+  fill<S>(tile.part_shift, 2 * Q, Limits<typename S::T>::kNaN);
 }
 
 // whole = merge(whole, part) for every row of the tile.
@@ -226,7 +227,6 @@ inline void aim_at_record(const ForwardTask& task, Workspace<S>& space, int64_t 
   }
 }
 
-// The packed block [key, key + keys) against every tile that sees some of it.
 // Lets the scores of a pair ask for its bias and mask, keys key + [begin, end): rows lie far apart,
 // and what turns them would wait for each.
 template <class S>
@@ -245,6 +245,7 @@ inline void look_at_extra(const ForwardTask& task, const Tile<S>& tile, int64_t 
   ahead->mask = rows_of(task.mask, Element::boolean);
 }
 
+// The packed block [key, key + keys) against every tile that sees some of it.
 template <class S>
 inline void process_keys(const ForwardTask& task, Workspace<S>& space, int64_t tiles, int64_t key,
                          int64_t keys) {

@@ -92,6 +92,7 @@ struct Tile {
   T* whole_out;              // the same
   T *part_max, *part_sum;    // [kQueries]
   T *whole_max, *whole_sum;  // [kQueries]
+  T* part_shift;             // [2][kQueries]: of moments of scores and logits; NaN = none yet
   double* part_tally;        // [kTallyFields][kQueries]
   double* whole_tally;
   double* tracked;   // [3][kTallyTracked][kQueries]: logits, scores, bias
@@ -147,6 +148,7 @@ inline int64_t carve(int64_t head_dim, int64_t value_dim, void* base, Workspace<
     tile.part_sum = carver.take<T>(Q);
     tile.whole_max = carver.take<T>(Q);
     tile.whole_sum = carver.take<T>(Q);
+    tile.part_shift = carver.take<T>(2 * Q);
     tile.part_tally = carver.take<double>(kTallyFields * Q);
     tile.whole_tally = carver.take<double>(kTallyFields * Q);
     tile.tracked = carver.take<double>(3 * kTallyTracked * Q);

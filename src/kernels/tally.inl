@@ -198,32 +198,42 @@ POISE_INLINE typename S::Mask counted_lanes(const MomentKeys<S>& keys, int64_t j
   return counted;
 }
 
-// What moments of one vector are shifted by: the tally's shift, or the mean of this block where a
-// lane has none yet.
+// What moments of one vector are shifted by. `known` holds a part's shifts, NaN where no key has
+// counted yet: such a lane takes the mean of this block, if some key counts there.
 template <class S, bool kMasked>
-inline typename S::Vec moment_shift(const MomentKeys<S>& keys, const double* part, int moments) {
-  using T = typename S::T;
+inline typename S::Vec moment_shift(const MomentKeys<S>& keys, typename S::T* known) {
   using Vec = typename S::Vec;
-  constexpr int Q = kQueries<S>, W = S::kLanes;
-  alignas(64) T shift[W], has[W];
-  bool all = true;
-  for (int i = 0; i < W; ++i) {
-    const bool known = part[kVisible * Q + i] - part[kStandIns * Q + i] > 0;
-    shift[i] = static_cast<T>(part[(moments + kShift) * Q + i]);
-    has[i] = known ? T(1) : T(0);
-    all = all && known;
+  const Vec shift = S::load(known);
+  const typename S::Mask has = S::equal(shift, shift);
+  if (!S::any(S::first_only(S::equal(S::zero(), S::zero()), has))) return shift;
+  // Several chains of sums, since one would wait for itself: which one a key joins depends on
+  // nothing but its place in the block.
+  constexpr int kChains = 4;
+  Vec sum[kChains], count[kChains];
+  POISE_UNROLL(4)
+  for (int c = 0; c < kChains; ++c) sum[c] = count[c] = S::zero();
+  for (int64_t first = keys.begin / kChains * kChains; first < keys.end; first += kChains) {
+    POISE_UNROLL(4)
+    for (int c = 0; c < kChains; ++c) {
+      const int64_t j = first + c;
+      if (j < keys.begin || j >= keys.end) continue;
+      const Vec x = S::load(keys.values + j * kQueries<S>);
+      const typename S::Mask counted = counted_lanes<S, kMasked>(keys, j, x);
+      sum[c] = S::add_where(counted, sum[c], x);
+      count[c] = S::add_where(counted, count[c], S::set(1));
+    }
   }
-  if (all) return S::load(shift);
-  Vec sum = S::zero(), count = S::zero();
-  for (int64_t j = keys.begin; j < keys.end; ++j) {
-    const Vec x = S::load(keys.values + j * kQueries<S>);
-    const typename S::Mask counted = counted_lanes<S, kMasked>(keys, j, x);
-    sum = S::add_where(counted, sum, x);
-    count = S::add_where(counted, count, S::set(1));
+  POISE_UNROLL(4)
+  for (int c = 1; c < kChains; ++c) {
+    sum[0] = S::add(sum[0], sum[c]);
+    count[0] = S::add(count[0], count[c]);
   }
-  const Vec mean =
-      S::select(S::equal(count, S::zero()), S::zero(), S::div(sum, S::max(count, S::set(1))));
-  return S::select(S::less(S::zero(), S::load(has)), S::load(shift), mean);
+  const typename S::Mask counts = S::less(S::zero(), count[0]);
+  const Vec mean = S::div(sum[0], S::max(count[0], S::set(1)));
+  // A mean that is NaN belongs to a row without moments.
+  const Vec found = S::select(has, shift, S::select(counts, mean, shift));
+  S::store(known, found);
+  return S::select(S::equal(found, found), found, S::zero());
 }
 
 // Five rows of lanes, as a tally stores them: shift, S1, S2, min, max.
@@ -237,12 +247,11 @@ POISE_INLINE void store_moments(typename S::T* out, typename S::Vec shift, typen
   S::store(out + kMax * S::kLanes, high);
 }
 
-// The moments of one vector over one block, of the keys that count.
+// The moments of one vector over one block, of the keys that count; `known` as for moment_shift.
 template <class S>
-inline void block_moments(const MomentKeys<S>& keys, const double* part, int moments,
-                          typename S::T* out) {
+inline void block_moments(const MomentKeys<S>& keys, typename S::T* known, typename S::T* out) {
   using Vec = typename S::Vec;
-  const Vec shift = moment_shift<S, true>(keys, part, moments);
+  const Vec shift = moment_shift<S, true>(keys, known);
   Vec s1 = S::zero(), s2 = S::zero();
   Vec low = S::set(Limits<typename S::T>::kInfinity);
   Vec high = S::set(-Limits<typename S::T>::kInfinity);
