@@ -101,8 +101,7 @@ Results backward_of(nb::handle query, nb::handle key, nb::handle value, nb::hand
   if (wanted(dbias)) {
     Axes extents{};
     const int rank = dbias_shape(dbias, options, &extents);
-    const DType dtype = options.bias().given() ? options.bias().view().dtype : in.numbers();
-    sum(0, extents, rank, dtype, &Gradients::dbias, &Results::dbias);
+    sum(0, extents, rank, in.numbers(), &Gradients::dbias, &Results::dbias);
   }
   if (dsinks) sum(1, {in.q_heads}, 1, in.numbers(), &Gradients::dsinks, &Results::dsinks);
   if (wanted(dscale)) {
@@ -163,8 +162,9 @@ void bind_gradient(nb::module_& module) {
   nb::class_<Results>(
       module, "Gradients",
       "Gradients of a loss; what was not asked for is None.\n\n"
-      "dq, dk, dv: shapes and dtype of query, key and value. dbias: the bias's.\n"
-      "dsinks: [Hq]. dscale: [1], or [Hq] of a scale per head. dslopes: the slopes'.")
+      "dq, dk, dv: shapes and dtype of query, key and value. dbias: the bias's shape.\n"
+      "dsinks: [Hq]. dscale: [1], or [Hq] of a scale per head. dslopes: the slopes'.\n"
+      "All but dq, dk and dv are float32 (float64 for float64 inputs).")
       .def_ro("dq", &Results::dq)
       .def_ro("dk", &Results::dk)
       .def_ro("dv", &Results::dv)

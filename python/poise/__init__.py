@@ -61,4 +61,15 @@ __all__ = [
     "to_html",
     "to_json",
     "to_text",
+    "use",
 ]
+
+
+def __getattr__(name):
+    """poise.use and poise.torch import torch, so they are loaded when they are asked for."""
+    if name in ("torch", "use"):
+        from importlib import import_module
+
+        module = import_module(".torch", __name__)
+        return module if name == "torch" else module.use
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

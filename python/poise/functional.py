@@ -16,11 +16,18 @@ _TOP_LEFT = _core.Options(causal="top_left")
 _warned_of_alignment = False
 
 
-def _draw_seed(query, dropout_p):
-    """A seed for this call from the generator that governs the query's kind."""
+def _calls_of_torch(query):
+    """poise's module for torch tensors when the query is one, else None. Imports no torch."""
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(query, torch.Tensor):
-        return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+    if torch is None or not isinstance(query, getattr(torch, "Tensor", ())):
+        return None
+    from . import _torch_calls
+
+    return _torch_calls
+
+
+def _draw_seed(query, dropout_p):
+    """A seed for this call from the generator that governs the query's kind, if not torch's."""
     if hasattr(query, "__array_namespace__") and type(query).__module__.split(".")[0] != "numpy":
         raise ValueError(
             f"[forward] dropout_seed: arrays of {type(query).__module__} have no generator to draw "
@@ -88,8 +95,10 @@ def scaled_dot_product_attention(
 
     Raises:
         ValueError: shapes, numbers or layouts that do not fit, arrays on another device.
-        TypeError: dtypes, and objects that are no arrays; a torch tensor that requires grad while
-            gradients are recorded (poise.torch is for those).
+        TypeError: dtypes, and objects that are no arrays.
+
+    Torch tensors have gradients (also lse, bias, attn_mask of floats, scale, sinks, alibi_slopes),
+    forward mode, and a place in torch.compile's graph; autocast casts as for torch's function.
 
     Example:
         >>> import numpy as np, poise
@@ -102,14 +111,25 @@ def scaled_dot_product_attention(
         >>> bool(np.all(out[:, :, 0] == v[:, :, 0]))  # the first query sees the first key only
         True
     """
+    calls = _calls_of_torch(query)
     if is_causal:
         if causal is not None:
             raise ValueError("[forward] causal: given beside is_causal=True; give one of them")
-        if not _warned_of_alignment:
+        if not _warned_of_alignment and (calls is None or not calls.is_compiling()):
             _warn_of_alignment(query, key)
         causal = "top_left"
     if dropout_p != 0.0 and dropout_seed is None:
-        dropout_seed = _draw_seed(query, dropout_p)
+        dropout_seed = calls.draw_seed() if calls else _draw_seed(query, dropout_p)
+    if calls is not None:
+        if calls.is_autocast_enabled("cpu"):
+            query, key, value, attn_mask, bias = calls.autocast(query, key, value, attn_mask, bias)
+        if calls.is_recorded(query, key, value, attn_mask, bias, scale, sinks, alibi_slopes):
+            return calls.attend(
+                query, key, value, return_aux, grouped=enable_gqa, causal=causal, scale=scale,
+                softcap=softcap, attn_mask=attn_mask, bias=bias, window=window, diagonal=diagonal,
+                kv_lengths=kv_lengths, q_lengths=q_lengths, alibi_slopes=alibi_slopes, sinks=sinks,
+                dropout_p=dropout_p, dropout_seed=dropout_seed, dropout_offset=dropout_offset,
+                threads=threads, out=out)
     if (attn_mask is None and scale is None and window is None and softcap is None and sinks is None
             and alibi_slopes is None and kv_lengths is None and q_lengths is None and bias is None
             and diagonal is None and dropout_p == 0.0 and threads is None
@@ -118,7 +138,8 @@ def scaled_dot_product_attention(
     else:
         options = _core.Options(
             causal, scale, softcap, attn_mask, None, bias, window, diagonal, kv_lengths, q_lengths,
-            alibi_slopes, sinks, dropout_p, dropout_seed or 0, dropout_offset, threads)
+            alibi_slopes, sinks, dropout_p, 0 if dropout_seed is None else dropout_seed,
+            dropout_offset, threads)
     return _core.forward(query, key, value, options, return_aux, out, enable_gqa)
 
 
@@ -161,6 +182,14 @@ def attention(
         >>> poise.attention(q, k, k, causal="bottom_right", layout="blhd").shape
         (1, 5, 8, 16)
     """
+    calls = _calls_of_torch(query)
+    if calls is not None and calls.is_recorded(query, key, value, bias, scale, sinks, alibi_slopes):
+        return calls.attend_in_layout(
+            query, key, value, return_aux, _blhd(layout), causal=causal, scale=scale,
+            softcap=softcap, mask=mask, bias=bias, window=window, diagonal=diagonal,
+            kv_lengths=kv_lengths, q_lengths=q_lengths, alibi_slopes=alibi_slopes, sinks=sinks,
+            dropout_p=dropout_p, dropout_seed=dropout_seed, dropout_offset=dropout_offset,
+            threads=threads, out=out)
     options = _core.Options(
         causal, scale, softcap, None, mask, bias, window, diagonal, kv_lengths, q_lengths,
         alibi_slopes, sinks, dropout_p, dropout_seed, dropout_offset, threads)

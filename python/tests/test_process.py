@@ -168,7 +168,8 @@ def test_the_machine_and_the_plan_are_told():
 
 def modules():
     names = [f"poise.{m.name}" for m in pkgutil.iter_modules(poise.__path__)
-             if m.name not in ("_core", "torch", "watch", "hf", "onnx")]
+             if m.name not in ("_core", "torch", "watch", "hf", "onnx")
+             and not m.name.startswith("_torch")]
     return ["poise", *names]
 
 

@@ -90,14 +90,15 @@ def test_aux_comes_as_tensors():
     torch.testing.assert_close(aux.max_scores.double(), expected.amax(-1), rtol=1e-5, atol=1e-5)
 
 
-def test_a_tensor_that_records_gradients_is_refused_and_taken_without():
+def test_functions_that_record_nothing_refuse_a_tensor_that_records_gradients():
     q, k, v = tensors(*[(1, 1, 5, 8)] * 3)
+    out, aux = poise.attention(q, k, v, return_aux=poise.AuxRequest(lse=True))
     q.requires_grad_()
-    with pytest.raises(TypeError, match=r"\[forward\] query: the tensor requires grad.*poise\.t"):
-        poise.scaled_dot_product_attention(q, k, v)
+    with pytest.raises(TypeError, match=r"\[backward\] query: the tensor requires grad"):
+        poise.backward(q, k, v, out, out, lse=aux.lse)
     with torch.no_grad():
-        out = poise.scaled_dot_product_attention(q, k, v)
-    assert torch.equal(out, poise.scaled_dot_product_attention(q.detach(), k, v))
+        gradients = poise.backward(q, k, v, out, out, lse=aux.lse)
+    assert torch.equal(gradients.dq, poise.backward(q.detach(), k, v, out, out, lse=aux.lse).dq)
 
 
 @pytest.mark.parametrize("wrong", [
