@@ -66,8 +66,8 @@ LabExperiment add_lab_training(CLI::App& lab) {
       "training", "Train a small attention model with and without the scale, seed by seed");
   auto typed = std::make_shared<Typed>();
   verb->add_flag("--full", typed->full,
-                 "every scale, head_dim 16, 64, 256 and 512, 5 seeds; about half an hour on two "
-                 "cores, where the default takes about three minutes");
+                 "every scale, head_dim 16, 64, 256 and 512, 5 seeds: ten times the work of the "
+                 "default");
   verb->add_option("--task", typed->tasks, "recall, averaging; both unless given")
       ->delimiter(',')
       ->transform(CLI::IsMember(by_name(lab::training::kTasks)))

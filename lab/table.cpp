@@ -105,13 +105,15 @@ std::string table_text(const Table& table) {
 std::string meanings(const Result& result) {
   std::vector<const Column*> told;
   std::size_t widest = 0;
-  for (const Table& table : result.tables)
-    for (const Column& column : table.in_text ? table.columns : std::vector<Column>{}) {
+  for (const Table& table : result.tables) {
+    if (!table.in_text) continue;
+    for (const Column& column : table.columns) {
       const auto same = [&](const Column* other) { return other->label == column.label; };
       if (std::any_of(told.begin(), told.end(), same)) continue;
       told.push_back(&column);
       widest = std::max(widest, column.label.size());
     }
+  }
   std::string text;
   for (const Column* column : told)
     text += "  " + padded(column->label, widest, true) + "  " + column->meaning + '\n';

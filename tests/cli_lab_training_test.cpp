@@ -54,6 +54,8 @@ TEST(LabTraining, options_choose_tasks_scales_and_widths_in_one_order) {
   EXPECT_EQ(folder.read("t.svg").find("Recall"), std::string::npos);
   EXPECT_EQ(result.out.find("Everything against the step"), std::string::npos)
       << "points are for JSON";
+  EXPECT_NE(result.out.find("the width of q and k"), std::string::npos);
+  EXPECT_EQ(result.out.find("updates done"), std::string::npos) << "a column of the points";
 }
 
 TEST(LabTraining, what_is_typed_beside_full_holds) {

@@ -41,8 +41,8 @@ constexpr std::array kDrawn{Metric::loss,
                             Metric::query_key_grad,
                             Metric::all_grad};
 
-constexpr double kLeft = 62, kRight = 96, kPanel = 196, kGap = 16, kHeight = 124, kRowGap = 22;
-constexpr double kHead = 96, kBlockHead = 62, kBlockFoot = 52;
+constexpr double kLeft = 62, kRight = 96, kPanel = 196, kGap = 16, kHeight = 124, kRowGap = 30;
+constexpr double kHead = 96, kBlockHead = 72, kBlockFoot = 52;
 
 // The quantile of Student's t that leaves 2.5 % above it (any table of t, e.g. NIST/SEMATECH
 // e-Handbook 1.3.6.7.2), for 1 ... 19 degrees of freedom.
@@ -124,7 +124,8 @@ class Grid {
     svg_.text("soft", 16, 54, Anchor::start,
               "One attention layer, " + std::to_string(request_.seeds) + " seeds, " +
                   std::to_string(request_.steps) +
-                  " steps of Adam. Lines: means over seeds; bands and bars: 95 % confidence.");
+                  " steps of Adam. Lines: means over seeds; bands and bars: 95 % "
+                  "confidence. What lies below an axis runs along it.");
     double x = 16;
     for (const ScaleRule rule : request_.rules) {
       svg_.line(dashed("curve", rule), x, 74, x + 34, 74);
@@ -160,7 +161,7 @@ class Grid {
     svg_.text("title", 16, top + 20, Anchor::start,
               task == Task::recall ? "Recall: one key is right" : "Averaging: every key counts");
     for (std::size_t i = 0; i <= request_.head_dims.size(); ++i)
-      svg_.text("strong", panel_left(i), top + kBlockHead - 26, Anchor::start,
+      svg_.text("strong", panel_left(i), top + kBlockHead - 27, Anchor::start,
                 i < request_.head_dims.size() ? "D = " + std::to_string(request_.head_dims[i])
                                               : "after the last step");
     for (std::size_t row = 0; row < kDrawn.size(); ++row) {
@@ -168,7 +169,7 @@ class Grid {
       y_ = axis_of(curves, metric);
       y_.to = top + kBlockHead + static_cast<double>(row) * (kHeight + kRowGap);
       y_.from = y_.to + kHeight;
-      svg_.text("soft", 16, y_.to - 7, Anchor::start, row_label(metric));
+      svg_.text("soft", kLeft, y_.to - 8, Anchor::start, row_label(metric));
       const bool last = row + 1 == kDrawn.size();
       for (std::size_t i = 0; i < request_.head_dims.size(); ++i) {
         const Axis x{0, static_cast<double>(request_.steps), panel_left(i), panel_left(i) + kPanel};

@@ -42,8 +42,9 @@ Error check(const TrainingRequest& request) {
 }
 
 CurvePoint averaged(const std::vector<std::vector<Point>>& runs, std::size_t index) {
-  // Where nothing at all arrives the logarithm still needs a number.
-  constexpr double kLeast = 1e-30;
+  // Where nothing arrives the logarithm still needs a number: where a Sketch begins to tell any
+  // value from zero.
+  constexpr double kLeast = 0x1p-80;
   CurvePoint point;
   point.step = runs.front()[index].step;
   for (const MetricInfo& metric : all_metrics()) {
