@@ -22,6 +22,8 @@ namespace {
 constexpr double kMaxOutside = 0.01;
 // Enough runs for a steady median of short inputs; long inputs get one.
 constexpr int kMaxRuns = 51;
+// Columns of one layer that are measured as sinks: four further runs at most.
+constexpr std::size_t kMostColumns = 4 * kTrackedKeys;
 constexpr std::chrono::milliseconds kTimingBudget{700};
 
 OutputTensor output_of(const RunnableLayer& layer) {
@@ -58,6 +60,20 @@ std::optional<StatsRequest> wider_request(const Stats& stats) {
   return request;
 }
 
+// Runs a layer again, as often as it takes to measure the columns that hold many rows' largest
+// weight and lie beyond the tracked keys, and adds them to its statistics.
+void measure_columns(const RunnableLayer& layer, const Tensor& out, Stats* stats) {
+  const std::vector<std::int64_t> columns = stats->untracked_columns();
+  for (std::size_t at = 0; at < columns.size() && at < kMostColumns; at += kTrackedKeys) {
+    Stats again;
+    again.request = stats->request;
+    for (std::size_t k = 0; k < kTrackedKeys && at + k < columns.size(); ++k)
+      again.request.tracked[k] = columns[at + k];
+    run(layer, out, &again);
+    throw_if(stats->adopt_columns(again));
+  }
+}
+
 }  // namespace
 
 std::vector<LayerInput> measure_layers(const std::vector<RunnableLayer>& layers,
@@ -69,6 +85,7 @@ std::vector<LayerInput> measure_layers(const std::vector<RunnableLayer>& layers,
     input.label = layer.label;
     input.stats.request.level = StatsLevel::full;
     run(layer, out.tensor(), &input.stats);
+    measure_columns(layer, out.tensor(), &input.stats);
     throw_if(measure_inputs(layer.query, layer.key, &input.stats));
     if (const auto request = wider_request(input.stats)) {
       input.wide.emplace();

@@ -30,9 +30,10 @@ struct Timing {
   double measuring_percent = 0;  // extra time at level full, of the medians
 };
 
-// Runs every layer once at level full, with the moments of its inputs; layers of which many scores
-// leave the histogram are run again with a wider one. progress is called after each layer. Throws
-// Failure, naming the layer, when attention refuses one.
+// Runs every layer once at level full, with the moments of its inputs; layers with columns beyond
+// the tracked keys that hold many rows' largest weight are run again to measure these, layers of
+// which many scores leave the histogram once more with a wider one. progress is called after each
+// layer. Throws Failure, naming the layer, when attention refuses one.
 std::vector<LayerInput> measure_layers(const std::vector<RunnableLayer>& layers,
                                        const std::function<void()>& progress);
 

@@ -54,6 +54,7 @@ void want_statistics(const Call& call, int slot, ForwardTask* task) {
   task->stand_in_bias = request.stand_in_bias;
   task->histogram_low = request.histogram_low;
   task->histogram_inverse_width = 1 / request.histogram_width;
+  std::copy(request.tracked.begin(), request.tracked.end(), task->tracked_keys);
   task->tallies = call.statistics->tallies(slot);
   task->histogram = call.statistics->histogram(slot);
 }

@@ -354,6 +354,10 @@ Error check_stats_request(const char* call, const StatsRequest& request, DType d
   if (!(std::isfinite(request.near_tie_gap) && request.near_tie_gap >= 0))
     return refuse(ErrorCode::bad_value, argument, "near_tie_gap {} is not a finite number >= 0",
                   {text(request.near_tie_gap)});
+  for (std::size_t k = 0; k < request.tracked.size(); ++k)
+    if (request.tracked[k] < 0)
+      return refuse(ErrorCode::bad_value, argument, "tracked key {} is {}, expected 0 or more",
+                    {text(static_cast<std::int64_t>(k)), text(request.tracked[k])});
   return {};
 }
 

@@ -44,19 +44,23 @@ double max_abs_dot(const HeadStats& head) {
   return dots.max_abs();
 }
 
-void read_sink(const HeadStats& head, Readout* r) {
-  for (int k = 0; k < kTrackedKeys; ++k) {
-    const double weight = head.tracked[static_cast<std::size_t>(k)].sum_weight /
-                          static_cast<double>(head.measured_rows);
-    if (!(weight > r->sink_weight)) continue;
+void read_sink(const HeadStats& head, const StatsRequest& request, Readout* r) {
+  const auto consider = [&](std::int64_t key, const TrackedKey& tracked) {
+    const double weight = tracked.sum_weight / static_cast<double>(head.measured_rows);
+    if (!(weight > r->sink_weight)) return;
     r->sink_weight = weight;
-    r->sink_key = k;
-  }
+    r->sink_key = key;
+  };
+  for (std::size_t k = 0; k < kTrackedKeys; ++k) consider(request.tracked[k], head.tracked[k]);
+  if (head.column.key >= 0) consider(head.column.key, head.column.tracked);
 }
 
-// dH/d ln beta, mean over rows; NaN below level full.
-double entropy_sensitivity(const HeadStats& head) {
-  return head.gain.count() > 0 ? -head.sum_temperature_variance / rows_of(head) : kNaN;
+// The distance of neighbouring numbers of `bits` significant bits at this size; infinite beyond the
+// largest of the type, NaN where nothing was measured.
+double step_at(double size, int bits, double largest) {
+  if (std::isnan(size) || size == 0) return size;
+  if (size > largest) return std::numeric_limits<double>::infinity();
+  return std::ldexp(1.0, std::ilogb(size) - bits + 1);
 }
 
 WhatIfReadout read_what_if(const HeadStats& head, const Stats& stats, const std::string& label) {
@@ -65,7 +69,7 @@ WhatIfReadout read_what_if(const HeadStats& head, const Stats& stats, const std:
   w.label = label;
   w.scale = head.scale;
   w.softcap = stats.softcap;
-  w.sigma = (stats.logits_differ() ? head.logits : head.scores).sigma.quantile(0.5);
+  w.sigma = r.logit_sigma;
   w.entropy = std::isnan(r.entropy_ratio) ? kNaN : head.sum_entropy / rows_of(head);
   w.entropy_ratio = r.entropy_ratio;
   w.above_99 = r.above_99;
@@ -178,8 +182,13 @@ Readout read_out(const HeadStats& head, const Stats& stats, const JudgeContext& 
   r.target_sigma = target_sigma(r.keys, thresholds, context);
   r.factor = spread_factor(r.sigma, r.target_sigma);
   r.max_score = std::isfinite(head.scores.max) ? head.scores.max : kNaN;
-  const double logit = (stats.logits_differ() ? head.logits : head.scores).max_abs();
+  const SpreadStats& logits = stats.logits_differ() ? head.logits : head.scores;
+  r.max_logit = std::isfinite(logits.max) ? logits.max : kNaN;
+  r.logit_sigma = logits.sigma.quantile(0.5);
+  const double logit = logits.max_abs();
   r.max_abs_logit = std::isfinite(logit) ? logit : kNaN;
+  r.f16_step = step_at(r.max_abs_logit, 11, kLargestF16);
+  r.bf16_step = step_at(r.max_abs_logit, 8, std::numeric_limits<double>::infinity());
   const double dot = max_abs_dot(head);
   r.max_abs_dot = std::isfinite(dot) ? dot : kNaN;
   r.f16_headroom_bits = std::log2(kLargestF16 / r.max_abs_dot);
@@ -198,7 +207,8 @@ Readout read_out(const HeadStats& head, const Stats& stats, const JudgeContext& 
       static_cast<double>(gradient.dead_rows) / static_cast<double>(gradient.measured_rows);
   r.effective_keys = head.effective_keys.quantile(0.5);
   r.near_tie = static_cast<double>(head.near_tie_rows) / rows;
-  if (full) read_sink(head, &r);
+  r.entropy_slope = stats.entropy_slope(head);
+  if (full) read_sink(head, stats.request, &r);
   std::tie(r.argmax_column, r.argmax_column_share) = most_frequent(head.argmax_column, rows);
   std::tie(r.argmax_offset, r.argmax_offset_share) = most_frequent(head.argmax_offset, rows);
   return r;
@@ -212,14 +222,15 @@ std::vector<WhatIfReadout> read_what_ifs(const Stats& as_it_is,
   const HeadStats& now = as_it_is.heads[head];
   all.push_back(read_what_if(now, as_it_is, "as it is"));
   all.back().first_order_entropy_change = 0;
-  const double sensitivity = entropy_sensitivity(now);
+  const double slope = as_it_is.entropy_slope(now);
   for (const WhatIfStats& what_if : what_ifs) {
     if (head >= what_if.stats.heads.size()) continue;
-    WhatIfReadout& r =
-        all.emplace_back(read_what_if(what_if.stats.heads[head], what_if.stats, what_if.label));
+    const HeadStats& then = what_if.stats.heads[head];
+    if (what_if.scale_only && then.scale == now.scale) continue;
+    WhatIfReadout& r = all.emplace_back(read_what_if(then, what_if.stats, what_if.label));
     // A scale of 0 or of another sign has no logarithm to step along.
-    const double ratio = what_if.scale_only ? r.scale / now.scale : kNaN;
-    r.first_order_entropy_change = ratio > 0 ? sensitivity * std::log(ratio) : kNaN;
+    const double ratio = what_if.scale_only ? then.scale / now.scale : kNaN;
+    r.first_order_entropy_change = ratio > 0 ? slope * std::log(ratio) : kNaN;
   }
   return all;
 }

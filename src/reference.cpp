@@ -61,13 +61,12 @@ void fill_logits(const ReferenceInputs<T>& in, const Options& options, const Ref
                  ReferenceResult<T>& r) {
   const auto batch = static_cast<std::size_t>(at.b), head = static_cast<std::size_t>(at.h),
              dim = static_cast<std::size_t>(in.head_dim);
-  const T softcap = static_cast<T>(options.softcap);
   for (std::int64_t j = 0; j < r.kv_lengths[batch]; ++j) {
     const std::size_t key_row = at.key_rows + static_cast<std::size_t>(j);
     const std::size_t pair = at.pairs + static_cast<std::size_t>(j);
     const T dots = dot(in.query.data() + at.query, in.key.data() + key_row * dim, in.head_dim);
     const T score = r.scales[head] * dots;
-    const T capped = softcap > T(0) ? softcap * std::tanh(score / softcap) : score;
+    const T capped = r.softcap > T(0) ? r.softcap * std::tanh(score / r.softcap) : score;
     r.dots[pair] = dots;
     r.scores[pair] = score;
     r.capped[pair] = capped;
@@ -202,6 +201,7 @@ template <class T>
 ReferenceResult<T> reference_attention(const ConstTensor& query, const ConstTensor& key,
                                        const ConstTensor& value, const Options& options) {
   ReferenceResult<T> r = resolve<T>(query, key, value, options);
+  r.softcap = static_cast<T>(options.softcap);
   const ReferenceInputs<T> in(query, key, value, r);
   for_each_row(r, in, [&](const ReferencePlace& at) {
     fill_logits(in, options, at, r);

@@ -22,6 +22,7 @@ struct ReferenceResult {
   // none) of each head.
   std::vector<std::int64_t> diagonals, kv_lengths, q_lengths;
   std::vector<T> scales, sinks;
+  T softcap = 0;  // 0 = off
 
   std::vector<T> out;  // [..., Dv]
   std::vector<T> lse;  // natural log, sink included; -inf without keys and sink
@@ -71,8 +72,9 @@ struct ReferenceRow {
   double top1 = 0, rest = 0;  // rest = 1 - top1, summed without cancellation
   double sum_squares = 0, trace = 0, frobenius = 0, gain = 0;
   double temperature_variance = 0;  // Var_p of the logits
+  double scale_covariance = 0;      // Cov_p of the logits and of how they move with ln scale
 
-  // The row without tracked key k.
+  // The row without the k-th tracked key.
   struct Without {
     double weight = 0;  // of the key itself
     bool something_left = false;

@@ -77,11 +77,15 @@ struct Distribution {
     }
     return std::sqrt(diagonal + off_diagonal);
   }
-  double variance_of(const std::vector<double>& x) const {
-    double mean = 0, variance = 0;
-    for (std::size_t j = 0; j < p.size(); ++j) mean += p[j] * x[j];
-    for (std::size_t j = 0; j < p.size(); ++j) variance += p[j] * (x[j] - mean) * (x[j] - mean);
-    return variance;
+  double covariance_of(const std::vector<double>& x, const std::vector<double>& y) const {
+    double x_mean = 0, y_mean = 0, covariance = 0;
+    for (std::size_t j = 0; j < p.size(); ++j) {
+      x_mean += p[j] * x[j];
+      y_mean += p[j] * y[j];
+    }
+    for (std::size_t j = 0; j < p.size(); ++j)
+      covariance += p[j] * (x[j] - x_mean) * (y[j] - y_mean);
+    return covariance;
   }
 };
 
@@ -89,6 +93,7 @@ struct Distribution {
 struct VisibleKeys {
   std::vector<std::int64_t> keys;
   std::vector<double> logits;
+  std::vector<double> drives;  // d logit / d ln scale
   std::vector<double> true_scores, true_logits, true_dots;
   std::vector<std::int64_t> true_keys;
 };
@@ -101,6 +106,8 @@ VisibleKeys visible_keys(const ReferenceResult<double>& r, std::int64_t row,
     if (r.logits[at] == -kInfinity) continue;
     v.keys.push_back(j);
     v.logits.push_back(r.logits[at]);
+    const double bend = r.softcap > 0 ? std::tanh(r.scores[at] / r.softcap) : 0;
+    v.drives.push_back(bend * bend < 1 ? r.scores[at] * (1 - bend * bend) : 0);
     if (r.bias[at] <= request.stand_in_bias) continue;
     v.true_keys.push_back(j);
     v.true_scores.push_back(r.scores[at]);
@@ -185,8 +192,10 @@ ReferenceRow read_row(const ReferenceResult<double>& r, std::int64_t b, std::int
   out.trace = distribution.trace();
   out.frobenius = distribution.frobenius();
   out.gain = n > 1 ? out.frobenius * n / std::sqrt(n - 1) : 0;
-  out.temperature_variance = distribution.variance_of(visible.logits);
-  for (int k = 0; k < kTrackedKeys; ++k) out.without[k] = row_without(visible, distribution, k);
+  out.temperature_variance = distribution.covariance_of(visible.logits, visible.logits);
+  out.scale_covariance = distribution.covariance_of(visible.drives, visible.logits);
+  for (std::size_t k = 0; k < kTrackedKeys; ++k)
+    out.without[k] = row_without(visible, distribution, request.tracked[k]);
   return out;
 }
 
@@ -262,6 +271,7 @@ void add_measured_row(HeadStats& sums, const ReferenceRow& row, std::int64_t dia
   sums.sum_expected_transmission += row.frobenius / std::sqrt(n - 1);
   sums.sum_expected_transmission_squared += row.frobenius * row.frobenius / (n - 1);
   sums.sum_temperature_variance += row.temperature_variance;
+  sums.sum_scale_covariance += row.scale_covariance;
   sums.rows_above_99 += row.top1 > 0.99;
   sums.near_tie_rows += row.max - row.second <= request.near_tie_gap;
   sums.dead_rows += row.gain < 0.1;

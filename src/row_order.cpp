@@ -103,6 +103,7 @@ void RowOrder::fold(std::int64_t unit, const RowTally* rows, std::int64_t count,
   facts.logits_differ = stats.logits_differ();
   facts.near_tie_gap = stats.request.near_tie_gap;
   facts.stand_in_bias = stats.request.stand_in_bias;
+  facts.tracked = stats.request.tracked;
   facts.batch = at.b;
   facts.q_len = problem_.q_len;
   facts.diagonal = problem_.diagonal(at.b);

@@ -76,11 +76,17 @@ Error check_meaning(const Stats& ours, const Stats& theirs) {
            ours.logits_differ() ? 1.0 : 0.0},
       }))
     return error;
+  for (std::size_t k = 0; k < our.tracked.size(); ++k)
+    if (our.tracked[k] != their.tracked[k])
+      return differ(ErrorCode::bad_value, "tracked key", std::to_string(their.tracked[k]),
+                    std::to_string(our.tracked[k]));
   for (std::size_t h = 0; h < ours.heads.size(); ++h) {
     const HeadStats &our_head = ours.heads[h], &their_head = theirs.heads[h];
     const std::string head = "head " + std::to_string(h) + ": ";
     if (Error error = check_numbers({
             {head + "scale", their_head.scale, our_head.scale},
+            {head + "column", static_cast<double>(their_head.column.key),
+             static_cast<double>(our_head.column.key)},
             {head + "histogram_low", their_head.histogram.low, our_head.histogram.low},
             {head + "histogram_width", their_head.histogram.width, our_head.histogram.width},
         }))
@@ -278,6 +284,13 @@ double HeadStats::expected_transmission() const {
              : kNaN;
 }
 
+double Stats::entropy_slope(const HeadStats& head) const {
+  const auto rows = static_cast<double>(head.measured_rows);
+  if (head.gain.count() == 0) return kNaN;  // below level full, or no row
+  if (!logits_differ()) return -head.sum_temperature_variance / rows;
+  return head.sum_scale_covariance != 0 ? -head.sum_scale_covariance / rows : kNaN;
+}
+
 void HeadStats::merge(const HeadStats& other) {
   rows += other.rows;
   empty_rows += other.empty_rows;
@@ -308,6 +321,7 @@ void HeadStats::merge(const HeadStats& other) {
   sum_expected_transmission += other.sum_expected_transmission;
   sum_expected_transmission_squared += other.sum_expected_transmission_squared;
   sum_temperature_variance += other.sum_temperature_variance;
+  sum_scale_covariance += other.sum_scale_covariance;
   rows_above_99 += other.rows_above_99;
   near_tie_rows += other.near_tie_rows;
   dead_rows += other.dead_rows;
@@ -323,6 +337,7 @@ void HeadStats::merge(const HeadStats& other) {
   histogram.below += other.histogram.below;
   histogram.above += other.histogram.above;
   for (std::size_t k = 0; k < tracked.size(); ++k) tracked[k].merge(other.tracked[k]);
+  column.tracked.merge(other.column.tracked);
   argmax_column.merge(other.argmax_column);
   argmax_offset.merge(other.argmax_offset);
   inputs.merge(other.inputs);

@@ -146,7 +146,7 @@ void add_shape(const RowSignals& s, const RowShape& shape, HeadStats* head) {
   head->effective_keys.add(effective);
 }
 
-void add_jacobian(const RowTally& row, const RowSignals& s, HeadStats* head) {
+void add_jacobian(const RowTally& row, const RowSignals& s, bool logits_differ, HeadStats* head) {
   const double p1 = s.inverse, b = row.rest_e2 * p1 * p1, c3 = row.rest_e3 * p1 * p1 * p1;
   // |J|_F^2 = sum p^2 - 2 sum p^3 + (sum p^2)^2 with the arg-max's share gathered: nothing cancels
   // when p1 is close to 1.
@@ -162,9 +162,11 @@ void add_jacobian(const RowTally& row, const RowSignals& s, HeadStats* head) {
   head->dead_rows += gain < kDeadGain;
   const double mean_t = row.rest_t * p1;
   head->sum_temperature_variance += std::max(0.0, row.rest_t2 * p1 - mean_t * mean_t);
+  // E[w t] - E[w] E[t], the same for any shift of w.
+  if (logits_differ) head->sum_scale_covariance += row.drive_t * p1 - row.drive * p1 * mean_t;
 }
 
-// The row as it would be without tracked key k: shares renormalised, moments less that key.
+// The row as it would be without the k-th tracked key: shares renormalised, moments less that key.
 void add_tracked(const RowTally& row, const RowSignals& s, const RowShape& shape,
                  const TaskFacts& facts, int k, TrackedKey* tracked) {
   const double logit = row.tracked_logit[k];
@@ -177,7 +179,7 @@ void add_tracked(const RowTally& row, const RowSignals& s, const RowShape& shape
   const bool stand_in = row.tracked_bias[k] <= facts.stand_in_bias;
   const bool counted = visible && !stand_in;
   const double n = counted ? s.keys.n - 1 : s.keys.n;
-  const bool is_argmax = row.argmax == k;
+  const bool is_argmax = row.argmax == facts.tracked[static_cast<std::size_t>(k)];
   if (n < 1 || (is_argmax && row.rest <= 0)) return;
 
   double top1, trace, entropy;
@@ -254,7 +256,7 @@ bool fold_row(const RowTally& row, const TaskFacts& facts, FoldState* fold, Head
   const RowShape shape = read_shape(row, s);
   add_shape(s, shape, head);
   if (facts.level < StatsLevel::full) return true;
-  add_jacobian(row, s, head);
+  add_jacobian(row, s, facts.logits_differ, head);
   for (int k = 0; k < kTrackedKeys; ++k)
     add_tracked(row, s, shape, facts, k, &head->tracked[static_cast<std::size_t>(k)]);
   return true;

@@ -9,6 +9,7 @@
 
 #include <poise/stats.h>
 
+#include <array>
 #include <cstdint>
 #include <limits>
 
@@ -24,6 +25,7 @@ struct TaskFacts {
   double sink = -std::numeric_limits<double>::infinity();  // this head's sink logit, -inf = none
   double near_tie_gap = 1e-3;                              // StatsRequest::near_tie_gap
   double stand_in_bias = -9e3;                             // StatsRequest::stand_in_bias
+  std::array<std::int64_t, kTrackedKeys> tracked = StatsRequest().tracked;
   std::int64_t batch = 0, q_len = 0;  // for first_nonfinite_row = batch * q_len + row
   std::int64_t diagonal = 0;          // o_b: arg-max offsets are key - (row + diagonal)
 };

@@ -30,10 +30,18 @@ struct Shape {
 
 bool has_sink(const Case& c) { return c.readout.sink_weight > c.thresholds.sink_weight; }
 
+// The row's statistics without the key that read_out() names.
+const TrackedKey& sink_of(const Case& c) {
+  if (c.readout.sink_key == c.head.column.key) return c.head.column.tracked;
+  const auto& tracked = c.stats.request.tracked;
+  const auto slot = std::find(tracked.begin(), tracked.end(), c.readout.sink_key);
+  return c.head.tracked[static_cast<std::size_t>(slot - tracked.begin())];
+}
+
 Shape shape_of(const Case& c) {
   const Readout& r = c.readout;
   if (has_sink(c)) {
-    const TrackedKey& sink = c.head.tracked[static_cast<std::size_t>(r.sink_key)];
+    const TrackedKey& sink = sink_of(c);
     if (sink.rows_without > 0) {
       const double sigma = sink.sigma_without.quantile(0.5), keys = r.keys - 1;
       return {sigma,
@@ -129,6 +137,9 @@ void judge_saturated(const Case& c, std::vector<Flag>* flags) {
       number(shape.keys) + ") (limit " + number(t.saturated_x) + "); " + share(shape.above_99) +
       " of rows above .99 on one key (limit " + share(t.saturated_share) + "), median tr J " +
       number(shape.trace) + " (limit " + number(t.saturated_trace) + ")";
+  if (c.stats.has_softcap)
+    flag.evidence += ". σ is of the scores; after the softcap " + number(c.stats.softcap) +
+                     " it is " + number(c.readout.logit_sigma);
   prescribe_scale(c, by_design, &flag);
   flags->push_back(flag);
 }
@@ -159,7 +170,7 @@ void judge_peaked(const Case& c, std::vector<Flag>* flags) {
 
 void judge_sink(const Case& c, std::vector<Flag>* flags) {
   if (!has_sink(c)) return;
-  const TrackedKey& sink = c.head.tracked[static_cast<std::size_t>(c.readout.sink_key)];
+  const TrackedKey& sink = sink_of(c);
   const std::string number_of_key = std::to_string(c.readout.sink_key);
   Flag flag = fire(VerdictKind::sink_dominated, Severity::information);
   flag.evidence = "Key " + number_of_key + " holds " + share(c.readout.sink_weight) +

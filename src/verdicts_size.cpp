@@ -41,9 +41,7 @@ void judge_precision(const Case& c, std::vector<Flag>* flags) {
   const double logit = c.readout.max_abs_logit;
   if (!(logit >= warn)) return;
   Flag flag = fire(VerdictKind::precision_16bit, logit >= bad ? Severity::bad : Severity::warn);
-  // A significand of 8 (bf16) or 11 (f16) bits: numbers in [2^e, 2^(e+1)) are 2^(e-7), 2^(e-10)
-  // apart.
-  const double step = std::ldexp(1.0, std::ilogb(logit) - (is_bf16 ? 7 : 10));
+  const double step = is_bf16 ? c.readout.bf16_step : c.readout.f16_step;
   flag.evidence = "|logit| reaches " + number(logit) + limit(logit >= bad ? bad : warn) + "; " +
                   (is_bf16 ? "bfloat16" : "float16") + " steps there are " + number(step) +
                   ", so weights are wrong by up to " + share(std::expm1(step / 2));
@@ -83,6 +81,9 @@ void judge_hot(const Case& c, std::vector<Flag>* flags) {
   Flag flag = fire(VerdictKind::hot, score > tau ? Severity::bad : Severity::watch);
   flag.evidence =
       "The largest score is " + number(score) + limit(score > tau ? tau : c.thresholds.hot_watch);
+  if (c.stats.has_softcap)
+    flag.evidence += "; after the softcap " + number(c.stats.softcap) + " the largest logit is " +
+                     number(c.readout.max_logit);
   if (score <= tau) {
     flag.remedy = "Watch it over training: QK-clip acts above " + number(tau);
     flags->push_back(flag);

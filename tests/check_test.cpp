@@ -416,6 +416,8 @@ const std::vector<Case>& extra_cases() {
        with_request([](StatsRequest& r) { r.histogram_width = 0; })},
       {bad_value, "[forward] stats: stand_in_bias nan is not a number below infinity",
        with_request([](StatsRequest& r) { r.stand_in_bias = kNaN; })},
+      {bad_value, "[forward] stats: tracked key 2 is -1, expected 0 or more",
+       with_request([](StatsRequest& r) { r.tracked[2] = -1; })},
       {bad_value, "[forward] stats: near_tie_gap -1 is not a finite number >= 0",
        with_request([](StatsRequest& r) { r.near_tie_gap = -1; })},
   };

@@ -96,18 +96,18 @@ void expect_quantiles(const Sketch& sketch, const ReferenceHead& head, const Sig
 
 // Measured rows whose arg-max is key k and whose other keys lie at exp's cut (2^-100, f64 2^-1000)
 // or below: nothing to a kernel, something to the definition.
-std::int64_t rows_at_the_cut(const ReferenceHead& head, std::size_t k, DType dtype) {
+std::int64_t rows_at_the_cut(const ReferenceHead& head, std::int64_t k, DType dtype) {
   const double cut = dtype == DType::f64 ? 690 : 69;
   return std::count_if(head.rows.begin(), head.rows.end(), [&](const ReferenceRow& row) {
-    return row.measured() && row.argmax == static_cast<std::int64_t>(k) &&
-           row.max - row.second > cut;
+    return row.measured() && row.argmax == k && row.max - row.second > cut;
   });
 }
 
-void expect_tracked(const HeadStats& got, const ReferenceHead& head, DType dtype,
-                    const Slack& slack) {
-  for (std::size_t k = 0; k < kTrackedKeys; ++k) {
-    const TrackedKey &a = got.tracked[k], &b = head.sums.tracked[k];
+void expect_tracked(const HeadStats& got, const StatsRequest& request, const ReferenceHead& head,
+                    DType dtype, const Slack& slack) {
+  for (std::size_t slot = 0; slot < kTrackedKeys; ++slot) {
+    const TrackedKey &a = got.tracked[slot], &b = head.sums.tracked[slot];
+    const std::int64_t k = request.tracked[slot];
     expect_sum(a.sum_weight, b.sum_weight, 1, slack, "tracked weight");
     EXPECT_LE(a.rows_without, b.rows_without) << "tracked key " << k;
     EXPECT_GE(a.rows_without, b.rows_without - rows_at_the_cut(head, k, dtype))
@@ -165,6 +165,9 @@ void expect_same_statistics(const Problem& p, const Stats& stats, std::size_t h,
              slack, "expected transmission squared");
   expect_sum(got.sum_temperature_variance, expected.sum_temperature_variance,
              slack.size * slack.size, slack, "temperature variance");
+  // The drive of a capped score is at most half of the cap, that of any other the score.
+  expect_sum(got.sum_scale_covariance, stats.logits_differ() ? expected.sum_scale_covariance : 0,
+             slack.size * slack.size, slack, "scale covariance");
   expect_count(got.rows_above_99, expected.rows_above_99, slack, "rows_above_99");
   expect_count(got.near_tie_rows, expected.near_tie_rows, slack, "near_tie_rows");
   expect_count(got.dead_rows, expected.dead_rows, slack, "dead_rows");
@@ -173,7 +176,7 @@ void expect_same_statistics(const Problem& p, const Stats& stats, std::size_t h,
     expect_places(got.argmax_column, expected.argmax_column, slack, "argmax_column");
     expect_places(got.argmax_offset, expected.argmax_offset, slack, "argmax_offset");
   }
-  expect_tracked(got, head, p.dtype, slack);
+  expect_tracked(got, stats.request, head, p.dtype, slack);
 
   expect_quantiles(
       got.scores.sigma, head, [](auto& r) { return std::sqrt(r.score_variance); }, slack, "sigma");
@@ -276,6 +279,22 @@ TEST(laws, sampled_rows_give_the_statistics_of_those_rows) {
       request.every = every;
       expect_fused_equals_materialised(make_problem({2, 2, 1, 131, 200, 16, 8}, dtype, 803),
                                        request);
+    }
+  });
+}
+
+// Columns of every split, of the odd tail, and beyond the end; rows that fill tiles, and few rows
+// whose splits are joined by another task.
+TEST(laws, tracked_keys_may_lie_anywhere) {
+  for_each_isa_and_dtype([](DType dtype) {
+    StatsRequest request = kFull;
+    request.tracked = {600, 130, 1090, 5000};
+    for (std::int64_t rows : {1, 5, 37}) {
+      Problem p = make_problem({1, 4, 1, rows, 1091, 24, 8}, dtype, 807, 2.0);
+      expect_fused_equals_materialised(p, request);
+      p.options.softcap = 20;
+      p.options.causal = Causal::bottom_right();
+      expect_fused_equals_materialised(p, request);
     }
   });
 }

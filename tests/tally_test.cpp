@@ -26,6 +26,7 @@ struct Key {
   std::int64_t index;
   double score, logit;
   bool stand_in;
+  double drive = 0;  // d logit / d ln scale
 };
 using Row = std::vector<Key>;  // the visible keys
 
@@ -138,6 +139,11 @@ RowTally stream(const Row& row, std::int64_t query, Rng& rng) {
   tally.rest_e2 = whole.b;
   tally.rest_e3 = whole.c;
   tally.argmax = whole.argmax;
+  for (const Key& key : row) {
+    const double t = key.logit - whole.max, moved = std::exp(t) * (key.drive - row[0].drive - 0.25);
+    tally.drive += moved;
+    tally.drive_t += t * moved;
+  }
   tally.score_shift = scores.shift;
   tally.score_s1 = scores.s1;
   tally.score_s2 = scores.s2;
@@ -157,7 +163,7 @@ constexpr Real kInfinityReal = std::numeric_limits<Real>::infinity();
 struct TwoPass {
   Real n = 0, lse = 0, max = -kInfinityReal, second = -kInfinityReal, entropy = 0, top1 = 0,
        rest = 0;
-  Real squares = 0, trace = 0, frobenius = 0, temperature = 0;
+  Real squares = 0, trace = 0, frobenius = 0, temperature = 0, covariance = 0;
   Real score_mean = 0, score_variance = 0, logit_mean = 0, logit_variance = 0;
   std::vector<Real> p;
   std::size_t argmax = 0;
@@ -184,7 +190,7 @@ TwoPass two_pass(const Row& row) {
   r.lse = r.max + std::log1p(others);
   r.top1 = 1 / (1 + others);
   r.rest = others / (1 + others);
-  Real mean_logit = 0;
+  Real mean_logit = 0, mean_drive = 0;
   for (std::size_t j = 0; j < row.size(); ++j) {
     const Real p = std::exp(logit[j] - r.max) / (1 + others);
     const Real complement = j == r.argmax ? r.rest : 1 - p;
@@ -194,9 +200,12 @@ TwoPass two_pass(const Row& row) {
     r.frobenius += p * p * complement * complement;
     if (p > 0) r.entropy -= p * (logit[j] - r.max - std::log1p(others));
     mean_logit += p * logit[j];
+    mean_drive += p * static_cast<Real>(row[j].drive);
   }
   Real earlier = 0;
   for (std::size_t j = 0; j < row.size(); ++j) {
+    r.covariance +=
+        r.p[j] * (static_cast<Real>(row[j].drive) - mean_drive) * (logit[j] - mean_logit);
     r.temperature += r.p[j] * (logit[j] - mean_logit) * (logit[j] - mean_logit);
     r.frobenius += 2 * r.p[j] * r.p[j] * earlier;
     earlier += r.p[j] * r.p[j];
@@ -225,6 +234,8 @@ Row random_row(Rng& rng, double spread, bool general) {
     Key key{j, offset + spread * rng.normal(), 0, general && rng.chance(0.1)};
     if (rng.chance(0.1) && !row.empty() && !general) key.score = row.back().score;  // a tie
     const double bias = key.stand_in ? -1e4 : general ? rng.normal() : 0;
+    const double bend = std::tanh(key.score / 40);
+    key.drive = general ? key.score * (1 - bend * bend) : key.score;
     key.logit = (general ? 40 * std::tanh(key.score / 40) : key.score) + bias;
     row.push_back(key);
   }
@@ -293,6 +304,8 @@ void expect_two_passes(const HeadStats& got, const Row& row, bool general) {
   expect_close(got.sum_expected_transmission, want.frobenius / std::sqrt(want.n - 1),
                "transmission");
   expect_close(got.sum_temperature_variance, want.temperature, "temperature", spread2);
+  expect_close(got.sum_scale_covariance, general ? want.covariance : 0, "covariance",
+               spread2 * 100);
   expect_close(got.scores.sum_mean, want.score_mean, "mean", 1);
   expect_close(got.scores.sum_variance, want.score_variance, "variance", spread2 * 10);
   EXPECT_EQ(got.rows_above_99, want.top1 > 0.99L);

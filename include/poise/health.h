@@ -111,16 +111,23 @@ struct Readout {
   std::int64_t measured_rows = 0;   // what the shares below are shares of
   std::int64_t nonfinite_rows = 0;  // left out everywhere
   double max_score = 0;             // S+, signed, before softcap and bias
-  double max_abs_logit = 0;         // S
-  double max_abs_dot = 0;           // R
-  double f16_headroom_bits = 0;     // log2(65504 / R)
-  double entropy_ratio = 0;         // mean H / ln n
-  double kl = 0;                    // mean, nats
-  double top1 = 0;                  // median
-  double above_99 = 0;              // share of measured rows
-  double trace = 0;                 // median tr J
-  double gain = 0;                  // median (full)
-  double dead = 0;                  // share of rows with gain < .1 (full)
+  // Of what the softmax sees, after softcap, ALiBi and bias; equal to sigma and max_score where
+  // logits are the scores (Stats::logits_differ()).
+  double logit_sigma = 0;    // median within-row standard deviation of the logits
+  double max_logit = 0;      // signed
+  double max_abs_logit = 0;  // S
+  // Distance of neighbouring float16 (infinite beyond 65504) and bfloat16 numbers at S: what a
+  // logit stored like that is rounded to.
+  double f16_step = 0, bf16_step = 0;
+  double max_abs_dot = 0;        // R
+  double f16_headroom_bits = 0;  // log2(65504 / R)
+  double entropy_ratio = 0;      // mean H / ln n
+  double kl = 0;                 // mean, nats
+  double top1 = 0;               // median
+  double above_99 = 0;           // share of measured rows
+  double trace = 0;              // median tr J
+  double gain = 0;               // median (full)
+  double dead = 0;               // share of rows with gain < .1 (full)
   // Of the gradients that backward() measured; root mean squares over rows, compare those two.
   double transmission = 0;           // |dS| / |dP - mean dP| as measured
   double expected_transmission = 0;  // the same for independent dP, from forward's Jacobians (full)
@@ -128,8 +135,9 @@ struct Readout {
   double passed_dead = 0;            // share of rows in which that is < .1
   double effective_keys = 0;         // median 1 / sum p^2
   double near_tie = 0;               // share of rows
-  int sink_key = -1;       // tracked key of largest mean weight (full), -1 = none measured
-  double sink_weight = 0;  // its mean weight
+  double entropy_slope = 0;          // mean dH/d ln scale, nats (full)
+  std::int64_t sink_key = -1;        // measured key of largest mean weight (full), -1 = none
+  double sink_weight = 0;            // its mean weight
   double argmax_column_share = 0, argmax_offset_share = 0;  // most frequent place of the arg-max
   std::int64_t argmax_column = 0, argmax_offset = 0;        // and where it is (full)
 };
@@ -162,8 +170,8 @@ struct WhatIfReadout {
   double first_order_entropy_change = 0;
 };
 
-// The head as it is, labelled so, then each what-if of which `stats` has that head. Empty without
-// what-ifs.
+// The head as it is, labelled so, then each what-if that has this head and changes something for
+// it: one of the scale alone that leaves this head's scale is left out. Empty without what-ifs.
 std::vector<WhatIfReadout> read_what_ifs(const Stats& as_it_is,
                                          const std::vector<WhatIfStats>& what_ifs,
                                          std::size_t head);

@@ -31,7 +31,8 @@ namespace poise {
 enum class StatsLevel : std::uint8_t { off, max, core, full };
 const char* name(StatsLevel level);  // "off", "max", "core", "full"; "?" for no level
 
-inline constexpr int kTrackedKeys = 4;  // keys 0 ... 3, where attention sinks live
+// Keys of which a call measures the weight, and each row without them.
+inline constexpr int kTrackedKeys = 4;
 inline constexpr int kHistogramBins = 64;
 inline constexpr double kOneHot = 0.99;   // a row whose top-1 exceeds this sits on one key
 inline constexpr double kDeadGain = 0.1;  // a row whose gain is below this passes no gradient
@@ -50,6 +51,10 @@ struct StatsRequest {
   double stand_in_bias = -9e3;
   // Keys closer than this to the row maximum make a near tie.
   double near_tie_gap = 1e-3;
+  // Level full measures the weight of these keys, and each row without them. Sinks live in the
+  // first few; Stats::untracked_columns() names others. Each >= 0; one that a call does not have
+  // weighs 0.
+  std::array<std::int64_t, kTrackedKeys> tracked{0, 1, 2, 3};
 };
 
 // Counts of non-negative values in bins of 1/32 of an octave: [1, 1 + 1/32), [1 + 1/32, 1 + 2/32),
@@ -156,7 +161,7 @@ struct SpreadStats {
   bool operator==(const SpreadStats&) const = default;
 };
 
-// One fixed key (0 ... 3) and the row without it. Level full.
+// One fixed key (StatsRequest::tracked) and the row without it. Level full.
 struct TrackedKey {
   double sum_weight = 0;              // sum over measured rows of the key's weight (0 where masked)
   std::int64_t rows_without = 0;      // measured rows with another key left, and some weight on it
@@ -167,6 +172,14 @@ struct TrackedKey {
 
   void merge(const TrackedKey& other);
   bool operator==(const TrackedKey&) const = default;
+};
+
+// One more key of a head, which another run of the same call tracked (Stats::adopt_columns).
+struct SinkColumn {
+  std::int64_t key = -1;  // -1 = none
+  TrackedKey tracked;
+
+  bool operator==(const SinkColumn&) const = default;
 };
 
 // Moments of the elements and vectors of q and k of one head: what the theory of the spread needs
@@ -272,17 +285,22 @@ struct HeadStats {
   // second sum existed hold 0 there: unknown.
   double sum_expected_transmission = 0;          // |J|_F / sqrt(n - 1) (full)
   double sum_expected_transmission_squared = 0;  // |J|_F^2 / (n - 1) (full)
-  double sum_temperature_variance = 0;  // dH/d ln beta = -this; Var_p(s) (full). With softcap,
-                                        // ALiBi or bias the variance of the logits, an upper model
-  std::int64_t rows_above_99 = 0;       // top-1 > kOneHot
-  std::int64_t near_tie_rows = 0;       // m - second <= near_tie_gap
-  std::int64_t dead_rows = 0;           // gain < kDeadGain (full)
+  // Var_p(s) (full): dH/d ln beta = -this when every logit is multiplied by beta.
+  double sum_temperature_variance = 0;
+  // Cov_p(w, s) (full, only where Stats::logits_differ()), w = d s/d ln scale: the score, with a
+  // softcap times 1 - tanh^2(score/softcap). dH/d ln scale = -this, of either sign; where logits
+  // are the scores it is Var_p(s). Files written before this sum existed hold 0 there: unknown.
+  double sum_scale_covariance = 0;
+  std::int64_t rows_above_99 = 0;  // top-1 > kOneHot
+  std::int64_t near_tie_rows = 0;  // m - second <= near_tie_gap
+  std::int64_t dead_rows = 0;      // gain < kDeadGain (full)
 
   Sketch entropy_ratio, kl, top1, rest, trace, gain,
       effective_keys;   // rest = 1 - top1;
                         // gain = |J|_F n / sqrt(n - 1) (full)
   Histogram histogram;  // of finite scores, of every row with keys (full)
-  std::array<TrackedKey, kTrackedKeys> tracked{};  // full
+  std::array<TrackedKey, kTrackedKeys> tracked{};  // full; of the keys StatsRequest::tracked
+  SinkColumn column;                               // full
   PlaceCounts argmax_column;                       // key index -> rows (full)
   PlaceCounts argmax_offset;                       // key - (query + diagonal) -> rows (full)
 
@@ -309,10 +327,27 @@ struct Stats {
   bool logits_differ() const { return has_softcap || has_bias || has_alibi; }
   std::vector<HeadStats> heads;
 
+  // Mean over measured rows of dH/d ln scale, nats, of a head of this call: what a small change of
+  // its temperature does to its entropy. NaN when unknown: below level full, or without measured
+  // rows.
+  double entropy_slope(const HeadStats& head) const;
+
+  // Columns (key indices) that more than a fifth of some head's measured rows have their largest
+  // weight on and that the head has not measured: at most one for each head, its most frequent,
+  // each named once, those with most rows first. Track them in another run of the same call,
+  // kTrackedKeys at a time, and adopt_columns(): a sink need not lie in the first keys. Empty below
+  // level full.
+  std::vector<std::int64_t> untracked_columns() const;
+  // Takes over, for each head whose column that is, what `other` tracked of it. `other`: the same
+  // call, with other keys tracked. Errors: bad_shape, bad_value (not of the same rows); nothing
+  // changes then.
+  Error adopt_columns(const Stats& other);
+
   // Joins another call's statistics of the same heads: counts and sums add, extremes are taken.
   // Stats without heads are the neutral element: default-constructed, they become `other`.
   // Errors: bad_shape (other head count, kv_heads or head_dim), bad_value (other level, histogram
-  // bins, stand-in or tie thresholds, softcap, kinds of bias, or scale of a head). Nothing changes
+  // bins, tracked keys, stand-in or tie thresholds, softcap, kinds of bias, or scale or column of a
+  // head). Nothing changes
   // on an error. Not exact to the last bit for sums of doubles in another order.
   Error merge(const Stats& other);
 };

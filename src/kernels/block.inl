@@ -194,12 +194,70 @@ inline bool may_overflow(double scale, T query_square, T key_square) {
   return !(::sqrt(bound) < kSafe && ::sqrt(unscaled) < kSafe);
 }
 
-// Values of tracked keys (the first kTallyTracked of the sequence) of one vector.
+// Whether one of the tracked keys lies in the block that begins at `key`.
+POISE_INLINE bool tracks_block(const ForwardTask& task, int64_t key) {
+  bool found = false;
+  for (const int64_t tracked : task.tracked_keys)
+    found = found || (tracked >= key && tracked - key < kBlockKeys);
+  return found;
+}
+
+// Values of tracked keys of one vector, whose keys [begin, end) of the block at `key` are there.
 template <class S>
-inline void track_keys(const typename S::T* values, int64_t begin, int64_t end, double* tracked) {
+inline void track_keys(const ForwardTask& task, const typename S::T* values, int64_t key,
+                       int64_t begin, int64_t end, double* tracked) {
   constexpr int Q = kQueries<S>, W = S::kLanes;
-  for (int64_t k = begin; k < end && k < kTallyTracked; ++k)
-    for (int i = 0; i < W; ++i) tracked[k * Q + i] = static_cast<double>(values[k * Q + i]);
+  for (int k = 0; k < kTallyTracked; ++k) {
+    const int64_t j = task.tracked_keys[k] - key;
+    if (j < begin || j >= end) continue;
+    for (int i = 0; i < W; ++i) tracked[k * Q + i] = static_cast<double>(values[j * Q + i]);
+  }
+}
+
+// How the logits of one vector, keys [begin, end), move with ln scale, from its scores: the scores
+// themselves, under a softcap times 1 - tanh^2, which is 4 e / (1 + e)^2 with e = exp(-2 |s / cap|)
+// and keeps its digits where the cap is reached.
+template <class S>
+inline void keep_drive(typename S::T softcap, int64_t begin, int64_t end,
+                       const typename S::T* scores, typename S::T* drive) {
+  using T = typename S::T;
+  using Vec = typename S::Vec;
+  const Vec one = S::set(1), four = S::set(4);
+  const Vec steep = S::set(softcap > T(0) ? T(-2) / softcap : T(0));
+  for (int64_t j = begin; j < end; ++j) {
+    const Vec s = S::load(scores + j * kQueries<S>);
+    if (softcap > T(0)) {
+      const Vec e = exp<S>(S::mul(steep, S::abs(s))), d = S::add(one, e);
+      const Vec w = S::mul(s, S::div(S::mul(four, e), S::mul(d, d)));
+      // An infinite score whose key has a stand-in for -inf spoils nothing.
+      S::store(drive + j * S::kLanes, S::select(S::equal(e, S::zero()), S::zero(), w));
+    } else {
+      S::store(drive + j * S::kLanes, s);
+    }
+  }
+}
+
+// The block's sums of kDrive and kDriveT about `shift`, of one vector, whose logits are not weights
+// yet.
+template <class S>
+inline void sum_drive(int64_t begin, int64_t end, typename S::Vec max, typename S::Vec shift,
+                      const typename S::T* logits, const typename S::T* drive,
+                      BlockTally<S>* block) {
+  using Vec = typename S::Vec;
+  const Vec unseen = S::set(-Limits<typename S::T>::kInfinity);
+  Vec sum = S::zero(), sum_t = S::zero();
+  POISE_UNROLL(4)
+  for (int64_t j = begin; j < end; ++j) {
+    const Vec s = S::load(logits + j * kQueries<S>), t = S::sub(s, max);
+    const Vec w = S::sub(S::load(drive + j * S::kLanes), shift);
+    // A key that is not seen may hold anything; t e^t is 0 long before -104.
+    const Vec moved = S::mul(exp<S>(t), S::select(S::equal(s, unseen), S::zero(), w));
+    sum = S::add(sum, moved);
+    sum_t = S::fma(S::max(t, S::set(-104)), moved, sum_t);
+  }
+  S::store(block->of(kDriveShift), shift);
+  S::store(block->of(kDrive), sum);
+  S::store(block->of(kDriveT), sum_t);
 }
 
 // Whether logits are anything but the scores: their moments are then kept apart.
@@ -246,6 +304,7 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
   const BlockRows<S>& values_here = inputs.values;
   const bool has_extra = task.bias.data != nullptr || task.mask.data != nullptr;
   const bool changed = changes_scores(task);
+  const bool tracks = task.level == TallyLevel::full && tracks_block(task, key);
   // A score that overflows can make a visible logit -inf, which counts as masked; a value that is
   // not finite needs to know which keys are not seen, and is looked for only then. Narrow tiles do
   // not look: they expect the worst.
@@ -281,7 +340,8 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
     const TallyLevel level = level_of<S>(task, tile.row + lane);
     const bool moments = level >= TallyLevel::core;
     const bool fused = moments && kind == Unseen::none && !changed;
-    const bool track = level == TallyLevel::full && key == 0;
+    const bool track = tracks && level == TallyLevel::full;
+    const bool driven = changed && level == TallyLevel::full;
     double* part = tile.part_tally + lane;
     T* score_shift = tile.part_shift + lane;
     T* s = scores + lane;
@@ -307,10 +367,11 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
       }
     }
     if (track) {
-      track_keys<S>(s, begin, end, tile.tracked + kTallyTracked * Q + lane);
+      track_keys<S>(task, s, key, begin, end, tile.tracked + kTallyTracked * Q + lane);
       if (task.bias.data != nullptr)
-        track_keys<S>(extra, begin, end, tile.tracked + 2 * kTallyTracked * Q + lane);
+        track_keys<S>(task, extra, key, begin, end, tile.tracked + 2 * kTallyTracked * Q + lane);
     }
+    if (driven) keep_drive<S>(static_cast<T>(task.softcap), begin, end, s, space.drive);
     if (task.softcap > 0) cap_scores<S>(static_cast<T>(task.softcap), begin, end, s);
     if (direct_extra) {
       max[v] = finish_dense_logits<S>(task, view, v, tile.row, key, !overflows, scores, max[v]);
@@ -319,7 +380,7 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
       max[v] = finish_logits<S>(task, view, v, tile.row, key, extra_tile ? space.extra : nullptr,
                                 scores, max[v], level == TallyLevel::off ? nullptr : &visible);
     }
-    if (track) track_keys<S>(s, begin, end, tile.tracked + lane);
+    if (track) track_keys<S>(task, s, key, begin, end, tile.tracked + lane);
     const Vec stand_ins =
         moments && task.bias.data != nullptr ? count_stand_ins<S>(keys) : S::zero();
     if (moments && changed) block_moments<S>(keys, score_shift + Q, block.of(kLogitMoments));
@@ -330,6 +391,11 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
     for (int64_t j = view.begin; j < begin; ++j) S::store(s + j * Q, unseen);
     if constexpr (kIsNarrow<S>)  // its values know one range of keys for all rows
       for (int64_t j = end; j < view.end; ++j) S::store(s + j * Q, unseen);
+    if (driven) {
+      // Capped scores stay within half the cap of 0, wherever their mean lies.
+      const Vec shift = task.softcap > 0 ? S::zero() : S::load(block.of(kScoreMoments + kShift));
+      sum_drive<S>(begin, end, max[v], shift, s, space.drive, &block);
+    }
     const WeighJob<S> job{level,
                           kind,
                           fused,
@@ -348,7 +414,7 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
       S::store(to, max[v]);
       S::store(block.of(kVisible), visible);
       S::store(block.of(kStandIns), stand_ins);
-      raise_max<S>(level, part, from, to, space.alpha + lane);
+      raise_max<S>(level, changed, part, from, to, space.alpha + lane);
       add_fields<S>(level, changed, part, block);
     }
     S::store(tile.part_max + lane, max[v]);

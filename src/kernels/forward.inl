@@ -45,9 +45,12 @@ inline void close_part(const ForwardTask& task, const Workspace<S>& space, Tile<
     infinite = infinite || S::any(S::equal(f.max, S::set(Limits<T>::kInfinity)));
     const TallyLevel level = level_of<S>(task, tile.row + lane);
     if (level != TallyLevel::off) {
-      raise_max<S>(level, tile.whole_tally + lane, tile.whole_max + lane, max + lane, alpha + lane);
-      raise_max<S>(level, tile.part_tally + lane, tile.part_max + lane, max + lane, beta + lane);
-      add_tally<S>(level, changes_scores(task), tile.whole_tally + lane, tile.part_tally + lane);
+      const bool changed = changes_scores(task);
+      raise_max<S>(level, changed, tile.whole_tally + lane, tile.whole_max + lane, max + lane,
+                   alpha + lane);
+      raise_max<S>(level, changed, tile.part_tally + lane, tile.part_max + lane, max + lane,
+                   beta + lane);
+      add_tally<S>(level, changed, tile.whole_tally + lane, tile.part_tally + lane);
     }
     S::store(tile.whole_max + lane, f.max);
   }
@@ -121,6 +124,8 @@ inline void emit_tallies(ForwardTask& task, const Tile<S>& tile) {
     if (task.level < TallyLevel::full) continue;
     row.rest_t2 = f[kRestT2 * Q];
     row.rest_e3 = f[kRestE3 * Q] + (ones - 1);
+    row.drive = changes_scores(task) ? f[kDrive * Q] : 0;
+    row.drive_t = changes_scores(task) ? f[kDriveT * Q] : 0;
     row.argmax = f[kArgmax * Q] < kNoKey ? static_cast<int64_t>(f[kArgmax * Q]) : -1;
     for (int k = 0; k < kTallyTracked; ++k) {
       row.tracked_logit[k] = tile.tracked[k * Q + i];
@@ -196,6 +201,21 @@ inline void open_tracked(const ForwardTask& task, Tile<S>& tile) {
   for (int i = 0; i < kTallyTracked * Q; ++i) tile.tracked[2 * kTallyTracked * Q + i] = 0;
 }
 
+// The values of those tracked keys that lie in the split at `split`.
+template <class S>
+inline void join_tracked(const ForwardTask& task, int64_t split, const double* part,
+                         double* whole) {
+  constexpr int Q = kQueries<S>;
+  if (task.level != TallyLevel::full) return;
+  for (int k = 0; k < kTallyTracked; ++k) {
+    const int64_t j = task.tracked_keys[k] - split;
+    if (j < 0 || j >= kSplitKeys) continue;
+    for (int kind = 0; kind < 3; ++kind)
+      for (int i = 0; i < Q; ++i)
+        whole[(kind * kTallyTracked + k) * Q + i] = part[(kind * kTallyTracked + k) * Q + i];
+  }
+}
+
 // Lays out the tiles of the task's rows; returns how many.
 template <class S>
 inline int64_t place_tiles(const ForwardTask& task, Workspace<S>& space) {
@@ -223,7 +243,6 @@ inline void aim_at_record(const ForwardTask& task, Workspace<S>& space, int64_t 
     tile.part_max = records[t].max;
     tile.part_sum = records[t].sum;
     tile.part_tally = records[t].tally;
-    if (split == 0) tile.tracked = records[t].tracked;
   }
 }
 
@@ -346,8 +365,10 @@ __attribute__((noinline)) void run_forward(ForwardTask& task) {
   for (int64_t split = task.key_begin; split < task.key_end; split += kSplitKeys) {
     if (task.records != nullptr) {
       aim_at_record<S>(task, space, tiles, split, records);
-      if (split == 0)
-        for (int64_t t = 0; t < tiles; ++t) open_tracked<S>(task, space.tiles[t]);
+      for (int64_t t = 0; t < tiles; ++t) {
+        space.tiles[t].tracked = records[t].tracked;
+        open_tracked<S>(task, space.tiles[t]);
+      }
     }
     const int64_t split_end = split + kSplitKeys < task.kv_len ? split + kSplitKeys : task.kv_len;
     for (int64_t key = split; key < split_end; key += kBlockKeys)
@@ -373,11 +394,15 @@ __attribute__((noinline)) void run_join(ForwardTask& task) {
   Workspace<S> space = enter<S>(task);
   const int64_t tiles = place_tiles<S>(task, space);
   Record<S> records[kTaskTiles<S>] = {};
-  for (int64_t t = 0; t < tiles; ++t) open_whole<S>(task, space.tiles[t]);
+  for (int64_t t = 0; t < tiles; ++t) {
+    open_whole<S>(task, space.tiles[t]);
+    open_tracked<S>(task, space.tiles[t]);
+  }
   for (int64_t split = 0; split < task.kv_len; split += kSplitKeys) {
     aim_at_record<S>(task, space, tiles, split, records);
     for (int64_t t = 0; t < tiles; ++t) {
       space.tiles[t].part_open = *records[t].open != 0;
+      join_tracked<S>(task, split, records[t].tracked, space.tiles[t].tracked);
       close_part<S>(task, space, space.tiles[t]);
     }
   }

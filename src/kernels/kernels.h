@@ -84,8 +84,11 @@ struct RowTally {
   double score_shift, score_s1, score_s2, score_min, score_max;
   double logit_shift, logit_s1, logit_s2, logit_min, logit_max;  // only where logits differ
   // Level full.
-  double rest_t2;                       // sum of t^2 e^t
-  double rest_e3;                       // sum of e^3t
+  double rest_t2;  // sum of t^2 e^t
+  double rest_e3;  // sum of e^3t
+  // How the logits move with ln scale: w = scores, under a softcap scores (1 - tanh^2). Sums over
+  // all keys of e^t (w - c) and t e^t (w - c) for one c; only where logits differ.
+  double drive, drive_t;
   int64_t argmax;                       // first key at the maximum
   double tracked_logit[kTallyTracked];  // -inf where masked or absent
   double tracked_score[kTallyTracked];
@@ -126,10 +129,11 @@ struct ForwardTask {
   int64_t every;  // tally queries whose i / lanes is a multiple of it
   double stand_in_bias;
   double histogram_low, histogram_inverse_width;
-  RowTally* tallies;    // room for every row of the task; filled in order of rows
-  int64_t tally_count;  // written by the kernel
-  int64_t* histogram;   // [heads][1 + kTallyBins + 1]: below, bins, above; added to, never zeroed
-  void* workspace;      // workspace_bytes(), aligned to 64
+  int64_t tracked_keys[kTallyTracked];  // >= 0
+  RowTally* tallies;                    // room for every row of the task; filled in order of rows
+  int64_t tally_count;                  // written by the kernel
+  int64_t* histogram;  // [heads][1 + kTallyBins + 1]: below, bins, above; added to, never zeroed
+  void* workspace;     // workspace_bytes(), aligned to 64
 };
 
 // Materialised outputs of the same rows, after forward: what attention's optional L x L outputs

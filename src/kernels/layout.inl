@@ -110,6 +110,7 @@ struct Workspace {
   T* value;               // [kBlockKeys][value_stride]
   T* scores;              // [kBlockKeys][kQueries]
   T* extra;               // [kBlockKeys][kQueries]
+  T* drive;               // [kBlockKeys][lanes]: how the logits of one vector move with ln scale
   T *alpha, *beta;        // [kQueries]
   T* merged_max;          // [kQueries]
   T* narrow_scores;       // narrow only: [kNarrowRows][kScoreStride]
@@ -131,6 +132,7 @@ inline int64_t carve(int64_t head_dim, int64_t value_dim, void* base, Workspace<
   space->key = carver.take<T>(kBlockKeys * space->key_stride);
   space->value = carver.take<T>(kBlockKeys * space->value_stride);
   space->extra = carver.take<T>(kBlockKeys * Q);
+  space->drive = carver.take<T>(kBlockKeys * S::kLanes);
   space->alpha = carver.take<T>(Q);
   space->beta = carver.take<T>(Q);
   space->merged_max = carver.take<T>(Q);

@@ -9,6 +9,9 @@
 //   raising the maximum by d > 0, r = e^-d, with the keys at the old maximum joining the rest:
 //     T2 <- r (T2 - 2 d T + d^2 U) + d^2 r ones     T <- r (T - d U) - d r ones
 //     E2 <- r^2 (E2 + ones)   E3 <- r^3 (E3 + ones)   U <- r (U + ones)   ones <- 0
+//
+// Where logits differ from scores, w is how a logit moves with ln scale, and the keys at the
+// maximum are in its sums, which are about a c of their own: W <- r W, WT <- r (WT - d W).
 
 namespace poise::POISE_NAMESPACE {
 
@@ -25,7 +28,10 @@ enum TallyField : int {
   kStandIns,      // of these, keys whose bias stands in for -inf
   kScoreMoments,  // five fields: shift, S1, S2, min, max
   kLogitMoments = kScoreMoments + 5,
-  kTallyFields = kLogitMoments + 5,
+  kDriveShift = kLogitMoments + 5,  // c
+  kDrive,                           // sum e^t (w - c), keys at the maximum among them
+  kDriveT,                          // sum t e^t (w - c)
+  kTallyFields,
 };
 inline constexpr int kShift = 0, kS1 = 1, kS2 = 2, kMin = 3, kMax = 4;
 
@@ -61,13 +67,17 @@ inline void clear_tally(TallyLevel level, bool with_logits, double* tally) {
       tally[kRestT2 * Q + i] = tally[kRestE3 * Q + i] = 0;
       tally[kArgmax * Q + i] = kNoKey;
     }
+    if (with_logits)
+      for (int i = 0; i < Q; ++i)
+        tally[kDriveShift * Q + i] = tally[kDrive * Q + i] = tally[kDriveT * Q + i] = 0;
   }
 }
 
 // Raises the maximum of one vector of rows from old_max to new_max; factor = e^(old_max - new_max).
 template <class S>
-inline void raise_max(TallyLevel level, double* __restrict tally, const typename S::T* old_max,
-                      const typename S::T* new_max, const typename S::T* factor) {
+inline void raise_max(TallyLevel level, bool with_logits, double* __restrict tally,
+                      const typename S::T* old_max, const typename S::T* new_max,
+                      const typename S::T* factor) {
   constexpr int Q = kQueries<S>, W = S::kLanes;
   using D = Simd<double>;
   alignas(64) double seen[W], from[W], to[W], scale[W];
@@ -103,6 +113,10 @@ inline void raise_max(TallyLevel level, double* __restrict tally, const typename
     put(kRestT2, D::mul(r, D::add(field(kRestT2), moved)));
     put(kRestE3, D::mul(D::mul(D::mul(r, r), r), D::add(field(kRestE3), joining)));
     put(kArgmax, D::select(raised, D::set(kNoKey), field(kArgmax)));
+    if (!with_logits) continue;
+    const D::Vec w = field(kDrive);
+    put(kDrive, D::mul(r, w));
+    put(kDriveT, D::mul(r, D::sub(field(kDriveT), D::mul(d, w))));
   }
 }
 
@@ -146,6 +160,16 @@ POISE_INLINE void add_fields(TallyLevel level, bool with_logits, double* __restr
       }
       sum(kRestT);
       sum(kRestE2);
+    }
+    if (level == TallyLevel::full && with_logits) {
+      // As with the moments, an empty side takes the other's shift; here stand-ins count.
+      const Vec e_to = D::add(ours(kOnes), ours(kRest));
+      const Vec e_from = D::add(from(kOnes, i), from(kRest, i)), theirs = from(kDriveShift, i);
+      const Vec shift = D::select(D::equal(e_to, D::zero()), theirs, ours(kDriveShift));
+      const Vec h = D::select(D::equal(e_from, D::zero()), D::zero(), D::sub(theirs, shift));
+      put(kDriveShift, shift);
+      put(kDriveT, D::add(ours(kDriveT), D::fma(h, from(kRestT, i), from(kDriveT, i))));
+      put(kDrive, D::add(ours(kDrive), D::fma(h, e_from, from(kDrive, i))));
     }
     if (level == TallyLevel::full) {
       sum(kRestT2);

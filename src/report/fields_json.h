@@ -45,6 +45,11 @@ class Writer {
   void optional(const char* name, const T& field) {
     if (!(field == T{})) (*this)(name, field);
   }
+  // A member that files of earlier writers do not have.
+  template <class T>
+  void later(const char* name, const T& field) {
+    (*this)(name, field);
+  }
   template <class T>
   static Json object(const T& value) {
     Json all = every_member(value);
@@ -164,6 +169,10 @@ class Reader {
   template <class T>
   void optional(const char* name, T& field) {
     if (json_.find(name) != json_.end()) (*this)(name, field);
+  }
+  template <class T>
+  void later(const char* name, T& field) {
+    optional(name, field);
   }
 
  private:

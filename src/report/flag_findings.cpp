@@ -256,6 +256,10 @@ Finding hot(const Report& report, const FlagGroup& group) {
                                        : "; above " + number(report.input.thresholds.hot_watch) +
                                              " is watched, above " +
                                              number(report.input.thresholds.hot_bad) + " is bad.";
+  const ReportHead& first = at(report, group.heads[0]);
+  if (first.health.readout.max_logit < first.health.readout.max_score)
+    f.numbers += " That is before softcap and bias; the softmax sees at most " +
+                 number(first.health.readout.max_logit) + " (" + first.name + ").";
   if (const std::string growth = growth_clause(report, group.heads); !growth.empty())
     f.numbers += " " + growth;
   f.remedy = flag_remedy(report, group);
@@ -327,11 +331,11 @@ Finding peaked(const Report& report, const FlagGroup& group) {
 }
 
 Finding sink(const Report& report, const FlagGroup& group) {
-  std::map<int, int> votes;
+  std::map<std::int64_t, int> votes;
   for (const int i : group.heads) ++votes[at(report, i).health.readout.sink_key];
   const auto top = std::max_element(
       votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  const int key = top->first;
+  const std::int64_t key = top->first;
   std::vector<int> heads;
   for (const int i : group.heads) {
     if (at(report, i).health.readout.sink_key == key) heads.push_back(i);

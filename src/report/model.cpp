@@ -112,10 +112,12 @@ ReportHead head_of(const ReportInput& facts, const LayerInput& layer, int positi
   head.dk_norm = stats.gradient.dk_norm();
   head.dv_norm = stats.gradient.dv_norm();
   const bool tracked = layer.stats.request.level == StatsLevel::full && stats.measured_rows > 0;
-  for (std::size_t key = 0; key < head.tracked_weight.size(); ++key) {
-    head.tracked_weight[key] =
-        tracked ? stats.tracked[key].sum_weight / static_cast<double>(stats.measured_rows)
-                : std::numeric_limits<double>::quiet_NaN();
+  head.tracked_weight.fill(std::numeric_limits<double>::quiet_NaN());
+  for (std::size_t slot = 0; tracked && slot < kTrackedKeys; ++slot) {
+    const std::int64_t key = layer.stats.request.tracked[slot];
+    if (key < kTrackedKeys)
+      head.tracked_weight[static_cast<std::size_t>(key)] =
+          stats.tracked[slot].sum_weight / static_cast<double>(stats.measured_rows);
   }
   for (const GridMetric metric : report::kAllMetrics) {
     head.trouble[static_cast<std::size_t>(metric)] =

@@ -28,6 +28,7 @@ void for_each_field(Fields& f, T& x) requires std::same_as<std::remove_const_t<T
   f("histogram_width", x.histogram_width);
   f("stand_in_bias", x.stand_in_bias);
   f("near_tie_gap", x.near_tie_gap);
+  f.later("tracked", x.tracked);
 }
 
 template <class Fields, class T>
@@ -57,6 +58,12 @@ void for_each_field(Fields& f, T& x) requires std::same_as<std::remove_const_t<T
   f("sum_entropy_without", x.sum_entropy_without);
   f("trace_without", x.trace_without);
   f("sigma_without", x.sigma_without);
+}
+
+template <class Fields, class T>
+void for_each_field(Fields& f, T& x) requires std::same_as<std::remove_const_t<T>, SinkColumn> {
+  f("key", x.key);
+  f("tracked", x.tracked);
 }
 
 template <class Fields, class T>
@@ -129,6 +136,7 @@ void for_each_field(Fields& f, T& x) requires std::same_as<std::remove_const_t<T
   f("sum_expected_transmission", x.sum_expected_transmission);
   f.optional("sum_expected_transmission_squared", x.sum_expected_transmission_squared);
   f("sum_temperature_variance", x.sum_temperature_variance);
+  f.optional("sum_scale_covariance", x.sum_scale_covariance);
   f("rows_above_99", x.rows_above_99);
   f("near_tie_rows", x.near_tie_rows);
   f("dead_rows", x.dead_rows);
@@ -141,6 +149,7 @@ void for_each_field(Fields& f, T& x) requires std::same_as<std::remove_const_t<T
   f("effective_keys", x.effective_keys);
   f("histogram", x.histogram);
   f("tracked", x.tracked);
+  f.optional("column", x.column);
   f("argmax_column", x.argmax_column);
   f("argmax_offset", x.argmax_offset);
   f("inputs", x.inputs);
@@ -177,6 +186,8 @@ std::string out_of_range(const Stats& stats) {
     return "request.histogram_width is not positive";
   }
   if (stats.head_dim < 0) return "head_dim is negative";
+  for (const std::int64_t key : request.tracked)
+    if (key < 0) return "request.tracked has a negative key";
   for (std::size_t h = 0; h < stats.heads.size(); ++h) {
     const HeadStats& head = stats.heads[h];
     const std::string where = "heads[" + std::to_string(h) + "].";
