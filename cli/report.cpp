@@ -26,6 +26,7 @@
 #include "options.h"
 #include "output.h"
 #include "verbs.h"
+#include "what_if.h"
 
 namespace poise::cli {
 namespace {
@@ -37,6 +38,7 @@ struct Arguments {
   bool of_recording = false;  // an option was given that only a recording can obey
   bool all = false, rules = false, ascii = false, shared_weights = false, untrained = false;
   bool pv_in_bf16 = false;
+  std::string what_ifs = kDefaultWhatIfs;
   int threads = 0;
   ScoreOptions scores;
 };
@@ -126,6 +128,7 @@ JudgeContext context_of(const Arguments& arguments) {
 
 // Runs every layer of a recording.
 ReportInput measure(const Arguments& arguments, const Session& session) {
+  const WhatIfList what_ifs = parse_what_ifs(arguments.what_ifs);
   io::File file;
   if (arguments.files.empty()) {
     throw_if(io::open_memory(embedded_recording(), "the built-in recording", &file));
@@ -142,19 +145,22 @@ ReportInput measure(const Arguments& arguments, const Session& session) {
     layers.push_back(runnable(layer, arguments, inputs));
 
   ReportInput input = describe(recording, file.source(), layers, session);
-  Timing timing;
-  {
-    // Every layer is run three times at least: measured, timed without and with statistics.
-    Progress progress("measuring: step", 3 * static_cast<std::int64_t>(layers.size()));
-    const auto advance = [&progress] { progress.advance(); };
-    input.layers = measure_layers(layers, advance);
-    timing = time_layers(layers, advance);
-  }
-  input.attention_ms = timing.attention_ms;
-  input.measuring_percent = timing.measuring_percent;
   input.context = context_of(arguments);
   input.context.layers_share_weights |=
       value_or_empty(recording.metadata, "layers_share_weights") == "true";
+  Timing timing;
+  {
+    // Every layer is run three times at least: measured, timed without and with statistics; and
+    // once for every what-if.
+    const std::int64_t steps = what_ifs.empty() ? 3 : 4;
+    Progress progress("measuring: step", steps * static_cast<std::int64_t>(layers.size()));
+    const auto advance = [&progress] { progress.advance(); };
+    input.layers = measure_layers(layers, advance);
+    timing = time_layers(layers, advance);
+    add_what_ifs(layers, what_ifs, input.context, &input.layers, advance);
+  }
+  input.attention_ms = timing.attention_ms;
+  input.measuring_percent = timing.measuring_percent;
   return input;
 }
 
@@ -252,6 +258,11 @@ Run add_report(CLI::App& app) {
   verb->add_flag("--shared-weights", arguments->shared_weights,
                  "the layers share weights: advise on the scale");
   verb->add_flag("--untrained", arguments->untrained, "judge as at initialisation");
+  verb->add_option("--what-if", arguments->what_ifs,
+                   "other temperatures to run every head at, separated by commas: factors of the "
+                   "scale, advised, qk-norm, softcap=X, log-n=TRAINED_KEYS; or none (default " +
+                       std::string(kDefaultWhatIfs) + ")")
+      ->type_name("LIST");
   add_threads(*verb, &arguments->threads);
   verb->footer(
       "Examples:\n"

@@ -260,8 +260,39 @@ TEST(report_text, the_place_that_heads_watch_is_named_for_any_offset_and_as_the_
                        "It watches the token 9e18 places before:"));
 }
 
+// A saturated head, and the same at half its scale.
+ReportInput input_with_what_ifs() {
+  HeadStats now = head_of_spread(kWide), half = head_of_spread(kWide / 2);
+  now.scale = 0.125;
+  half.scale = 0.0625;
+  now.sum_entropy = 0.25 * 64;
+  half.sum_entropy = 1.5 * 64;
+  now.sum_temperature_variance = 0.5 * 64;
+  Stats capped = layer_of({now}).stats;
+  capped.has_softcap = true;
+  capped.softcap = 50;
+  ReportInput input;
+  input.layers = {layer_of({now})};
+  input.layers[0].what_ifs = {{"scale × 0.5", true, layer_of({half}).stats},
+                              {"softcap 50", false, capped}};
+  return input;
+}
+
+TEST(report_text, the_head_at_another_temperature_shows_the_preview_beside_what_came) {
+  const Report report = build_report(input_with_what_ifs());
+  const std::string text = to_text(report, {.width = 120});
+  EXPECT_TRUE(contains(text, "what if L0 H0 ran at another temperature")) << text;
+  std::string half;
+  for (const std::string& line : lines_of(text))
+    if (line.rfind("scale × 0.5", 0) == 0) half = line;
+  EXPECT_TRUE(contains(half, "+1.25")) << half;   // recomputed
+  EXPECT_TRUE(contains(half, "+0.347")) << half;  // .5 ln 2
+  const Report without = report_of({layer_of(heads(1, 1))});
+  EXPECT_FALSE(contains(to_text(without), "what if"));
+}
+
 TEST(report_text, no_line_is_wider_than_the_page) {
-  ReportInput many;
+  ReportInput many = input_with_what_ifs();
   for (int l = 0; l < 3; ++l) many.layers.push_back(layer_of(heads(5, 27)));
   for (const ReportInput& input : {sample_input(), many}) {
     const Report report = build_report(input);

@@ -19,3 +19,4 @@
 #include <poise/tangent.h>
 #include <poise/tensor.h>
 #include <poise/theory.h>
+#include <poise/whatif.h>

@@ -7,6 +7,7 @@
 #include "report/grid.h"
 #include "report/series.h"
 #include "report/terminal.h"
+#include "report/what_if.h"
 #include "report/words.h"
 
 #include <algorithm>
@@ -294,6 +295,7 @@ std::string to_text(const Report& report, const TextStyle& style) {
     page.end_line();
     grid(page, report);
     table(page, report, style.all_heads);
+    what_if_table(page, report);
   }
   if (!report.series.layers.empty()) {
     page.end_line();
