@@ -63,6 +63,23 @@ double trace_integrand(double x, double n) {
 
 }  // namespace
 
+DotMoments dot_moments(std::int64_t head_dim, const double* q_mean, const double* k_mean,
+                       const double* q_covariance, const double* k_covariance,
+                       const double* cross_covariance) {
+  DotMoments m;
+  for (std::int64_t i = 0; i < head_dim; ++i) {
+    m.mean += q_mean[i] * k_mean[i] + cross_covariance[i * head_dim + i];
+    for (std::int64_t j = 0; j < head_dim; ++j) {
+      const std::int64_t at = i * head_dim + j, mirrored = j * head_dim + i;
+      m.variance +=
+          q_covariance[at] * k_covariance[at] + cross_covariance[at] * cross_covariance[mirrored] +
+          q_mean[i] * k_covariance[at] * q_mean[j] + k_mean[i] * q_covariance[at] * k_mean[j] +
+          2 * k_mean[i] * cross_covariance[at] * q_mean[j];
+    }
+  }
+  return m;
+}
+
 double saturation_threshold(double keys) { return std::sqrt(2 * std::log(keys)); }
 
 double mean_trace_constant(std::int64_t keys) {

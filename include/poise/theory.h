@@ -30,6 +30,19 @@ namespace poise {
 Error measure_inputs(const ConstTensor& query, const ConstTensor& key, Stats* stats,
                      const ConstTensor& q_lengths = {}, const ConstTensor& kv_lengths = {});
 
+// Mean and variance of q . k over pairs that are drawn together, as those of a trained head's own
+// token are: jointly Gaussian, with means, covariances and C = Cov(q, k), all D x D row-major.
+//   mean = mu_q . mu_k + tr C
+//   variance = tr(Sigma_q Sigma_k) + tr(C C) + mu_q^T Sigma_k mu_q + mu_k^T Sigma_q mu_k
+//              + 2 mu_k^T C mu_q
+// Over all pairs of one unmasked matrix C drops out: each query meets every key. Derived.
+struct DotMoments {
+  double mean = 0, variance = 0;
+};
+DotMoments dot_moments(std::int64_t head_dim, const double* q_mean, const double* k_mean,
+                       const double* q_covariance, const double* k_covariance,
+                       const double* cross_covariance);
+
 // sqrt(2 ln n): the standard deviation of scores at which a row of n >= 1 keys freezes onto its
 // maximum as n grows (random-energy model; Giorlandino & Goldt 2505.24333).
 double saturation_threshold(double keys);
