@@ -78,8 +78,8 @@ class Attention(Function):
     def setup_context(ctx, inputs, output):
         out, row_max, row_sum, lse = output
         *_, ctx.lse, measurement = inputs
-        # Not the measurement itself: its aux has lse, which leads back here, and in a circle through
-        # an object that is not Python's nothing would ever be freed.
+        # Not the measurement itself: its aux has lse, which leads back here, and Python's collector
+        # sees no circle that goes through an object of C++.
         ctx.on_backward = None
         if measurement is not None and measurement.after_backward is not None:
             ctx.on_backward = (measurement.aux.stats, measurement.after_backward)

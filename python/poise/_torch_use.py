@@ -16,29 +16,30 @@ _F = torch.nn.functional
 _NATIVE = (torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd)
 
 
-def _looking_inside(function):
-    """A function of torch.nn.functional that a mode sees as one call, with its calls visible.
+def _with_its_calls_visible(function):
+    """A copy of a function of torch.nn.functional that hands nothing over to a mode.
 
-    torch hands the whole call to the mode and switches the mode off inside. The copy shares code and
-    defaults and leaves out the handing over.
+    torch hands the whole call over and switches the mode off inside, where the mode would miss
+    scaled_dot_product_attention. The copy shares code and defaults.
     """
-    copy = types.FunctionType(
-        function.__code__, {**function.__globals__, "has_torch_function": lambda tensors: False},
-        function.__name__, function.__defaults__, function.__closure__)
+    names = {**function.__globals__, "has_torch_function": lambda tensors: False}
+    copy = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__,
+                              function.__closure__)
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
 
 
-_INSIDE = {_F.multi_head_attention_forward: _looking_inside(_F.multi_head_attention_forward)}
+_multi_head = _with_its_calls_visible(_F.multi_head_attention_forward)
 
 
 class use(TorchFunctionMode):
     """Sends every torch.nn.functional.scaled_dot_product_attention of a block through poise.
 
-    Also those in modules: nn.MultiheadAttention calls it unless need_weights=True (its default),
-    which multiplies matrices instead; its fused inference path, which bypasses it, is off inside
-    the block. attn_mask and is_causal may be given together. Gradients, torch.compile and autocast
-    work as without it; one thread's calls, as for every mode of torch.
+    Also those in modules: nn.MultiheadAttention calls it, except with need_weights=True (its
+    default), which multiplies matrices instead; its fused inference path, which bypasses it, is off
+    inside the block. attn_mask and is_causal may be given together. Gradients, torch.compile and
+    autocast work as without it, but torch.compile breaks its graph at nn.MultiheadAttention. The
+    block is that of one thread, as for every mode of torch.
 
     Args:
         on_unsupported: what happens to calls that poise refuses (another device, an integer dtype,
@@ -70,10 +71,10 @@ class use(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func is _F.scaled_dot_product_attention:
-            return self._attend(func, args, kwargs)
-        if func in _INSIDE:
+            return self._attend(*args, **kwargs)
+        if func is _F.multi_head_attention_forward:
             with self:
-                return _INSIDE[func](*args, **kwargs)
+                return _multi_head(*args, **kwargs)
         if func in _NATIVE:
             return self._pass_on(func, args, kwargs, ValueError(
                 f"[use] torch.{func.__name__} computes attention inside, out of reach"))
@@ -83,7 +84,7 @@ class use(TorchFunctionMode):
         """Computes a _torch_calls.Call; what else happens to calls is for subclasses."""
         return _torch_calls.run(call)
 
-    def _attend(self, func, args, kwargs):
+    def _attend(self, *args, **kwargs):
         call = _torch_calls.native(*args, **kwargs)
         drops = call.options["dropout_p"] != 0.0
         if not drops or self.on_unsupported == "raise":
@@ -95,7 +96,7 @@ class use(TorchFunctionMode):
         except (ValueError, TypeError) as refusal:
             if generator is not None:
                 torch.set_rng_state(generator)
-            return self._pass_on(func, args, kwargs, refusal)
+            return self._pass_on(_F.scaled_dot_product_attention, args, kwargs, refusal)
         self.taken += 1
         return out
 

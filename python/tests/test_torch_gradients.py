@@ -4,6 +4,9 @@ In: float64 tensors that require grad. Out: agreement with finite differences, b
 gradcheck. Must not happen here: a comparison of poise with itself where differences can be had.
 """
 
+import gc
+import weakref
+
 import pytest
 
 import poise
@@ -157,6 +160,39 @@ def test_a_measurement_gets_the_gradient_statistics():
     assert seen == [measurement.aux.stats]
     norms = q.grad.square().sum((0, 2, 3)).sqrt().numpy()
     assert abs(seen[0].dq_norm - norms).max() < 1e-9
+
+
+def test_recorded_calls_are_freed():
+    """The record holds what it saved, and nothing holds the record once its results are gone."""
+    from poise import _torch_calls
+
+    for request in (None, poise.AuxRequest(lse=True, stats=True)):
+        q, k, v = qkv()
+        result = poise.attention(q, k, v, return_aux=request)
+        if request is not None:
+            measurement = _torch_calls.Measurement(request, lambda stats: None)
+            call = _torch_calls.Call(q, k, v, {"dropout_p": 0.0, "attn_mask": None, "scale": None},
+                                     True)
+            result = (result, _torch_calls.run(call, measurement), measurement)
+            del call, measurement
+        kept = weakref.ref(q)
+        del q, k, v, result
+        gc.collect()
+        assert kept() is None
+
+
+def test_checkpointing_drops_the_same_weights():
+    q, k, v = qkv(heads=(4, 4))
+
+    def call(q, k, v):
+        return poise.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
+
+    torch.manual_seed(9)
+    expected = torch.autograd.grad(call(q, k, v).square().sum(), (q, k, v))
+    torch.manual_seed(9)
+    out = torch.utils.checkpoint.checkpoint(call, q, k, v, use_reentrant=False)
+    for a, b in zip(torch.autograd.grad(out.square().sum(), (q, k, v)), expected):
+        assert torch.equal(a, b)
 
 
 def test_gradients_that_nobody_wants_are_not_computed():

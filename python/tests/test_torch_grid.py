@@ -91,6 +91,7 @@ def test_masks_against_the_math_path(dtype, shape, is_bool):
 
 
 @DTYPES
+@pytest.mark.filterwarnings("ignore:is_causal=True starts at the top left")
 @pytest.mark.parametrize("heads, kv_heads", [(6, 3), (6, 2), (4, 1)])
 @pytest.mark.parametrize("mask", [None, "causal", "bool", "float"])
 def test_grouped_heads_against_the_math_path(dtype, heads, kv_heads, mask):

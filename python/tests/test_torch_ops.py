@@ -111,7 +111,8 @@ FUNCTIONS = {
     "extras": lambda q, k, v: poise.scaled_dot_product_attention(
         q, k, v, causal="bottom_right", window=(2, 0), softcap=5.0, sinks=q[0, :, 0, 0],
         kv_lengths=[5, 6], bias=BIAS, diagonal=0),
-    "attention": lambda q, k, v: poise.attention(q, k[:, :2], v[:, :2], causal=1, scale=q[0, :, 0, 0]),
+    "attention": lambda q, k, v: poise.attention(q, k[:, :2], v[:, :2], causal=1,
+                                                 scale=q[0, :, 0, 0]),
     "blhd": lambda q, k, v: poise.attention(q.transpose(1, 2), k.transpose(1, 2),
                                             v.transpose(1, 2), layout="blhd"),
     "lse": lambda q, k, v: ours.attention(q, k, v, return_lse=True),
@@ -129,7 +130,8 @@ def test_compiles_to_one_graph(name):
 def test_compiles_with_inductor():
     def block(x):
         q, k, v = (x * 2).reshape(2, 6, 3, 4, 8).permute(2, 0, 3, 1, 4)
-        return poise.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        out = poise.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return out.transpose(1, 2).flatten(2)
 
     torch.manual_seed(0)
     compiled, plain = compiled_and_plain(block, [torch.randn(2, 6, 96)], "inductor")
@@ -153,7 +155,7 @@ def test_compiles_once_for_all_lengths():
     assert len(graphs) == 1
 
 
-def test_a_mode_in_a_compiled_function():
+def test_a_mode_around_a_traced_function():
     F = torch.nn.functional
 
     def function(q, k, v):

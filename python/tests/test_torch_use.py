@@ -45,7 +45,8 @@ def test_gradients_go_through():
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-REFUSED = {"dtype": [t.to(torch.complex64) for t in qkv()], "device": [t.to("meta") for t in qkv()]}
+REFUSED = {"dtype": [t.to(torch.complex64) for t in qkv()], "device": [t.to("meta") for t in qkv()],
+           "shape": [t[0, 0, 0] for t in qkv()]}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -89,7 +90,10 @@ def test_modules_of_torch(training):
         expected = model(x, src_key_padding_mask=padding)
         with poise.use() as u:
             out = model(x, src_key_padding_mask=padding)
-    assert u.taken == 2
+        compiled = torch.compile(model.layers[0].self_attn, backend="aot_eager")
+        with poise.use() as broken:
+            compiled(x, x, x, need_weights=False)
+    assert u.taken == 2 and broken.taken == 1
     visible = ~padding
     torch.testing.assert_close(out[visible], expected[visible], rtol=1e-4, atol=1e-5)
 
@@ -117,11 +121,18 @@ def test_blocks_nest_and_end_with_an_error():
     assert (inner.taken, outer.taken) == (1, 1)
 
 
-def test_a_block_around_a_compiled_function():
+def test_a_block_inside_and_around_a_compiled_function():
     q, k, v = qkv()
 
     torch._dynamo.reset()
     expected = poise.scaled_dot_product_attention(q, k, v)
+
+    def inside(q, k, v):
+        with poise.use():
+            return F.scaled_dot_product_attention(q, k, v)
+
+    inside = torch.compile(inside, fullgraph=True, backend="aot_eager")
+    assert torch.equal(inside(q, k, v), expected)
     around = torch.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), fullgraph=True,
                            backend="aot_eager")
     with poise.use() as u:
