@@ -260,7 +260,8 @@ Run add_report(CLI::App& app) {
   verb->add_flag("--untrained", arguments->untrained, "judge as at initialisation");
   verb->add_option("--what-if", arguments->what_ifs,
                    "other temperatures to run every head at, separated by commas: factors of the "
-                   "scale, advised, qk-norm, softcap=X, log-n=TRAINED_KEYS; or none (default " +
+                   "scale, undivided (scale 1), 1/D, advised, qk-norm, softcap=X, "
+                   "log-n=TRAINED_KEYS; or none (default " +
                        std::string(kDefaultWhatIfs) + ")")
       ->type_name("LIST");
   add_threads(*verb, &arguments->threads);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <utility>
 
 #include "failure.h"
 #include "inputs.h"
@@ -23,8 +24,11 @@ std::optional<double> number_after(const std::string& item, const std::string& n
 
 void add_item(const std::string& item, WhatIfList* list) {
   WhatIf change;
-  if (item == "advised") {
-    list->advised = true;
+  for (const auto& [name, wanted] : {std::pair{"undivided", &list->undivided},
+                                     {"1/D", &list->over_dim},
+                                     {"advised", &list->advised}}) {
+    if (item != name) continue;
+    *wanted = true;
     return;
   }
   if (item == "qk-norm") {
@@ -37,9 +41,29 @@ void add_item(const std::string& item, WhatIfList* list) {
     change.scale_factor = *factor;
   } else {
     throw Failure("--what-if: " + item +
-                  " is neither a number, advised, qk-norm, softcap=NUMBER, log-n=NUMBER nor none");
+                  " is neither a number, undivided, 1/D, advised, qk-norm, softcap=NUMBER, "
+                  "log-n=NUMBER nor none");
   }
   list->changes.push_back(change);
+}
+
+// What each head's scale is to be multiplied by to become `scale`; 1 where no factor does that.
+std::vector<double> factors_to(double scale, const Stats& stats) {
+  std::vector<double> factors;
+  for (const HeadStats& head : stats.heads)
+    factors.push_back(head.scale == 0 ? 1 : scale / head.scale);
+  return factors;
+}
+
+// Adds the change unless it leaves every head as it is.
+void add_factors(const std::string& label, std::vector<double> factors,
+                 std::vector<WhatIf>* changes) {
+  const auto changes_a_scale = [](double factor) { return factor != 1; };
+  if (std::none_of(factors.begin(), factors.end(), changes_a_scale)) return;
+  WhatIf change;
+  change.label = label;
+  change.factor_per_head = std::move(factors);
+  changes->push_back(std::move(change));
 }
 
 }  // namespace
@@ -63,15 +87,11 @@ void add_what_ifs(const std::vector<RunnableLayer>& layers, const WhatIfList& li
     const RunnableLayer& layer = layers[i];
     LayerInput& input = (*measured)[i];
     std::vector<WhatIf> changes = list.changes;
-    if (list.advised) {
-      WhatIf advised;
-      advised.label = "advised scale";
-      advised.factor_per_head = advised_factors(judge(input.stats, {}, context));
-      const auto changes_a_scale = [](double factor) { return factor != 1; };
-      if (std::any_of(advised.factor_per_head.begin(), advised.factor_per_head.end(),
-                      changes_a_scale))
-        changes.push_back(advised);
-    }
+    const double dim = static_cast<double>(layer.query.extent(3));
+    if (list.undivided) add_factors("scale 1", factors_to(1, input.stats), &changes);
+    if (list.over_dim) add_factors("scale 1/D", factors_to(1 / dim, input.stats), &changes);
+    if (list.advised)
+      add_factors("advised scale", advised_factors(judge(input.stats, {}, context)), &changes);
     if (const Error error =
             what_if(layer.query, layer.key, layer.options, changes, &input.what_ifs))
       throw Failure(layer.label + ": " + error.message());

@@ -18,15 +18,19 @@ namespace poise::cli {
 
 struct WhatIfList {
   std::vector<WhatIf> changes;
-  bool advised = false;  // also the factor that each head's verdict advises
+  bool undivided = false;  // also scale 1 in every head,
+  bool over_dim = false;   // 1/D,
+  bool advised = false;    // and the factor that each head's verdict advises
 
-  bool empty() const { return changes.empty() && !advised; }
+  bool empty() const { return changes.empty() && !undivided && !over_dim && !advised; }
 };
 
-inline constexpr const char* kDefaultWhatIfs = "0.25,0.5,2,4,advised,qk-norm,softcap=50";
+inline constexpr const char* kDefaultWhatIfs =
+    "0.25,0.5,2,4,undivided,1/D,advised,qk-norm,softcap=50";
 
-// Items separated by commas: a number (times the scale), advised, qk-norm, softcap=NUMBER,
-// log-n=NUMBER; or none alone. Throws Failure naming the item that is none of these.
+// Items separated by commas: a number (times the scale), undivided (scale 1), 1/D, advised,
+// qk-norm, softcap=NUMBER, log-n=NUMBER; or none alone. Throws Failure naming the item that is none
+// of these.
 WhatIfList parse_what_ifs(const std::string& text);
 
 // Runs every layer again for each item and adds the statistics to its input; heads of which nothing

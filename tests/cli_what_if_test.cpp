@@ -63,6 +63,13 @@ TEST(WhatIfs, are_those_of_the_list_or_none) {
   EXPECT_NEAR(longer.at("scale").get<double>(),
               now.at("scale").get<double>() * std::log(24.0) / std::log(12.0), 1e-6);
   EXPECT_FALSE(heads_of(folder, {"--what-if", "none"})[0].contains("what_ifs"));
+  const Json scales = heads_of(folder, {"--what-if", "undivided,1/D"})[0].at("what_ifs");
+  ASSERT_EQ(scales.size(), 3u);
+  EXPECT_EQ(scales[1].at("label"), "scale 1");
+  EXPECT_NEAR(scales[1].at("scale").get<double>(), 1, 1e-12);
+  EXPECT_EQ(scales[2].at("label"), "scale 1/D");
+  const double usual = now.at("scale").get<double>();  // 1/sqrt(D)
+  EXPECT_NEAR(scales[2].at("scale").get<double>(), usual * usual, 1e-12);
 }
 
 TEST(WhatIfs, of_the_worst_head_are_a_table_on_the_page) {
@@ -82,7 +89,7 @@ TEST(WhatIfs, that_nobody_can_read_are_refused_in_one_sentence) {
     const char *list, *sentence;
   } refusals[] = {
       {"warm",
-       "--what-if: warm is neither a number, advised, qk-norm, softcap=NUMBER, "
+       "--what-if: warm is neither a number, undivided, 1/D, advised, qk-norm, softcap=NUMBER, "
        "log-n=NUMBER nor none"},
       {"2,", "--what-if:  is neither"},
       {"softcap=high", "--what-if: softcap=high: expected a number behind softcap="},

@@ -1,8 +1,8 @@
 """The operators torch.ops.poise.forward, backward, jvp and double_backward.
 
 In: tensors on the CPU and the options of a call, one operator argument each. Out: new tensors; the
-fake kernels tell torch.compile their shapes and strides beforehand. Must not happen here: a record of
-gradients (_torch_autograd.py), or a rule on arguments that the library has.
+fake kernels tell torch.compile their shapes and strides beforehand. Must not happen here: a record
+of gradients (_torch_autograd.py), or a rule on arguments that the library has.
 """
 
 import torch
