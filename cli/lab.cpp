@@ -59,7 +59,8 @@ int run(const LabExperiment& experiment, const Arguments& arguments, const Sessi
 
 Run add_lab(CLI::App& app) {
   auto* verb = app.add_subcommand("lab", "Measure the claims about scaled dot products");
-  const std::vector<LabExperiment> experiments{add_lab_example(*verb),
+  const std::vector<LabExperiment> experiments{add_lab_variance(*verb), add_lab_saturation(*verb),
+                                               add_lab_gradient(*verb), add_lab_example(*verb),
                                                add_lab_training(*verb)};
   auto arguments = std::make_shared<Arguments>();
   std::string names;

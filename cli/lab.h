@@ -23,6 +23,9 @@ struct LabExperiment {
 };
 
 // lab_experiments.cpp
+LabExperiment add_lab_variance(CLI::App& lab);
+LabExperiment add_lab_saturation(CLI::App& lab);
+LabExperiment add_lab_gradient(CLI::App& lab);
 LabExperiment add_lab_example(CLI::App& lab);
 
 // lab_training.cpp

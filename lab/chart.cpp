@@ -43,9 +43,11 @@ path { fill: none; stroke: none }
 .disc { stroke-width: 5.5; stroke-linecap: round }
 .bar { stroke-width: 1.5 }
 path.k0 { stroke: var(--ink) } path.k1 { stroke: var(--t1) } path.k2 { stroke: var(--t2) }
-path.k3 { stroke: var(--t3) } path.k4 { stroke: var(--t4) } path.k5 { stroke: var(--t5) }
+path.k3 { stroke: var(--t3) } path.k4 { stroke: var(--t4) }
+path.k5 { stroke: var(--t5) }
 text.k0 { fill: var(--ink) } text.k1 { fill: var(--t1) } text.k2 { fill: var(--t2) }
-text.k3 { fill: var(--t3) } text.k4 { fill: var(--t4) } text.k5 { fill: var(--t5) }
+text.k3 { fill: var(--t3) } text.k4 { fill: var(--t4) }
+text.k5 { fill: var(--t5) }
 )css";
 
 constexpr double kWidth = 400, kMargin = 12;

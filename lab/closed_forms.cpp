@@ -3,6 +3,8 @@
 // In: sizes. Out: numbers. Must not happen here: a table of results.
 #include "lab/closed_forms.h"
 
+#include <poise/theory.h>
+
 #include <cmath>
 #include <numbers>
 
@@ -38,8 +40,11 @@ double median_gap(std::int64_t keys) {
   return (low + high) / 2;
 }
 
-double unscaled_median_trace(std::int64_t keys, std::int64_t head_dim) {
-  return 2 * std::exp(-median_gap(keys) * std::sqrt(static_cast<double>(head_dim)));
+UnscaledTrace::UnscaledTrace(std::int64_t keys)
+    : c_(mean_trace_constant(keys)), g_(median_gap(keys)) {}
+double UnscaledTrace::mean(double head_dim) const { return c_ / std::sqrt(head_dim); }
+double UnscaledTrace::median(double head_dim) const {
+  return 2 * std::exp(-g_ * std::sqrt(head_dim));
 }
 
 double share_of_scaled_scores_within(double bound, std::int64_t head_dim) {

@@ -12,9 +12,17 @@ namespace poise::lab {
 // P(gap > g) = integral of n phi(x) Phi(x - g)^(n - 1). 0.44, 0.28, 0.22 for n = 8, 64, 512.
 double median_gap(std::int64_t keys);
 
-// 2 exp(-g_n sqrt(D)): the median Jacobian trace of a row that is not scaled, for wide heads. Such
-// a row is one-hot up to its second weight, exp(-|q| gap), and |q| is nearly sqrt(D).
-double unscaled_median_trace(std::int64_t keys, std::int64_t head_dim);
+// The Jacobian trace of rows that are not scaled, of n >= 2 keys and wide heads. Such a row is
+// one-hot up to its second weight, exp(-|q| gap), and |q| is nearly sqrt(D).
+class UnscaledTrace {
+ public:
+  explicit UnscaledTrace(std::int64_t keys);
+  double mean(double head_dim) const;    // c_n / sqrt(D) (theory.h)
+  double median(double head_dim) const;  // 2 exp(-g_n sqrt(D))
+
+ private:
+  double c_, g_;
+};
 
 // P(|q . k| / sqrt(D) < bound) for standard normal q and k of D components: given q, normal with
 // variance |q|^2 / D.

@@ -126,18 +126,22 @@ TEST_P(Lab, refuses_bad_options_before_anything_is_measured) {
 
 INSTANTIATE_TEST_SUITE_P(
     Experiments, Lab,
-    testing::Values(Experiment{"example", {"--sets", "20"}},
-                    Experiment{"training", {"--steps", "40", "--seeds", "2", "--head-dim", "4"}}),
+    testing::Values(
+        Experiment{"example", {"--sets", "20"}},
+        Experiment{"variance", {"--head-dims", "4,64", "--sets", "3", "--model-dim", "16"}},
+        Experiment{"saturation", {"--head-dims", "4,64", "--keys", "8,32", "--rows", "200"}},
+        Experiment{"gradient", {"--head-dims", "4,64", "--keys", "8,32", "--rows", "200"}},
+        Experiment{"training", {"--steps", "40", "--seeds", "2", "--head-dim", "4"}}),
     [](const auto& test) { return std::string(test.param.name); });
 
-TEST(Lab, without_an_experiment_names_them) {
+TEST(LabVerb, without_an_experiment_names_them) {
   const auto result = run_poise({"lab"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.out, "");
   EXPECT_NE(result.err.find("an experiment is missing: "), std::string::npos) << result.err;
 }
 
-TEST(Lab, refuses_sizes_out_of_range_and_names_the_option) {
+TEST(LabVerb, refuses_sizes_out_of_range_and_names_the_option) {
   const auto refused = [&](const std::vector<std::string>& words, const std::string& option) {
     const auto result = run_poise(words);
     EXPECT_EQ(result.exit_code, 2) << result.err;
@@ -146,10 +150,25 @@ TEST(Lab, refuses_sizes_out_of_range_and_names_the_option) {
   };
   refused({"lab", "example", "--head-dim", "0"}, "--head-dim");
   refused({"lab", "example", "--sets", "1"}, "--sets");
+  refused({"lab", "variance", "--head-dims", "64,0"}, "--head-dims");
+  refused({"lab", "variance", "--correlation", "1.5"}, "--correlation");
+  refused({"lab", "variance", "--model-dim", "1"}, "--model-dim");
+  refused({"lab", "saturation", "--keys", "1"}, "--keys");
+  refused({"lab", "saturation", "--rows", "99"}, "--rows");
+  refused({"lab", "gradient", "--head-dims", "x"}, "--head-dims");
+  refused({"lab", "gradient", "--keys", "8,,64"}, "--keys");
   refused({"lab", "heat"}, "heat");
 }
 
-TEST(Lab, shows_its_progress_on_a_terminal_only) {
+TEST(LabSizes, are_taken_in_any_order_and_once) {
+  const auto sizes = [](const char* list) {
+    return json_of({"saturation", {"--head-dims", list, "--keys", "8", "--rows", "100"}})
+        .at("tables");
+  };
+  EXPECT_EQ(sizes("64,4,4"), sizes("4,64"));
+}
+
+TEST(LabVerb, shows_its_progress_on_a_terminal_only) {
   CommandSetup setup;
   setup.output = CommandSetup::Output::terminal;
   const auto result = run_poise({"lab", "example", "--sets", "4000", "--threads", "1"}, setup);

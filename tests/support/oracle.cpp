@@ -29,34 +29,6 @@ constexpr std::int64_t kRows = 20'000, kRowsOfManyKeys = 5'000, kManyKeys = 1'00
 constexpr double kStandardErrors = 4;
 constexpr double kRounding = 2e-6;  // of a mean over float32 rows, relative
 
-using Cell = std::map<std::string, double>;  // column -> number
-
-// scale_name is the only column of text.
-std::map<std::string, Cell> cells_of(std::int64_t head_dim, std::int64_t keys) {
-  std::ifstream file(kTable);
-  std::vector<std::string> columns;
-  std::map<std::string, Cell> cells;
-  for (std::string line, field; std::getline(file, line);) {
-    std::istringstream fields(line);
-    const bool is_header = columns.empty();
-    Cell cell;
-    std::string scale_name;
-    for (std::size_t i = 0; std::getline(fields, field, ','); ++i) {
-      if (is_header)
-        columns.push_back(field);
-      else if (columns.at(i) == "scale_name")
-        scale_name = field;
-      else
-        cell[columns.at(i)] = std::strtod(field.c_str(), nullptr);
-    }
-    if (is_header || cell["d_k"] != static_cast<double>(head_dim) ||
-        cell["n"] != static_cast<double>(keys))
-      continue;
-    cells[scale_name] = cell;
-  }
-  return cells;
-}
-
 class Mean {
  public:
   void add(double x) {
@@ -178,7 +150,7 @@ struct Rows {
   }
 };
 
-void compare(const Means& means, const Cell& cell) {
+void compare(const Means& means, const std::map<std::string, double>& cell) {
   for (const auto& [signal, measured] : means) {
     const double expected = cell.at(signal + "_mean");
     double error = std::hypot(cell.at(signal + "_se"), measured.standard_error());
@@ -258,6 +230,32 @@ struct GradientRows {
 
 }  // namespace
 
+// scale_name is the only column of text.
+OracleCells oracle_cells(std::int64_t head_dim, std::int64_t keys) {
+  std::ifstream file(kTable);
+  std::vector<std::string> columns;
+  OracleCells cells;
+  for (std::string line, field; std::getline(file, line);) {
+    std::istringstream fields(line);
+    const bool is_header = columns.empty();
+    std::map<std::string, double> cell;
+    std::string scale_name;
+    for (std::size_t i = 0; std::getline(fields, field, ','); ++i) {
+      if (is_header)
+        columns.push_back(field);
+      else if (columns.at(i) == "scale_name")
+        scale_name = field;
+      else
+        cell[columns.at(i)] = std::strtod(field.c_str(), nullptr);
+    }
+    if (is_header || cell["d_k"] != static_cast<double>(head_dim) ||
+        cell["n"] != static_cast<double>(keys))
+      continue;
+    cells[scale_name] = cell;
+  }
+  return cells;
+}
+
 Stats oracle_row_stats(std::int64_t head_dim, std::int64_t keys, double scale, std::int64_t rows,
                        std::uint64_t seed) {
   Rng rng(seed);
@@ -265,7 +263,7 @@ Stats oracle_row_stats(std::int64_t head_dim, std::int64_t keys, double scale, s
 }
 
 void expect_oracle_gradient(std::int64_t head_dim, std::int64_t keys, std::int64_t rows) {
-  const std::map<std::string, Cell> cells = cells_of(head_dim, keys);
+  const OracleCells cells = oracle_cells(head_dim, keys);
   ASSERT_EQ(cells.size(), 3U) << kTable;
   Rng rng(static_cast<std::uint64_t>(head_dim * 10'000 + keys + 1));
   std::map<std::string, Means> means;
@@ -284,7 +282,7 @@ void expect_oracle_gradient(std::int64_t head_dim, std::int64_t keys, std::int64
 }
 
 void expect_oracle(std::int64_t head_dim, std::int64_t keys, std::int64_t normals_per_row) {
-  const std::map<std::string, Cell> cells = cells_of(head_dim, keys);
+  const OracleCells cells = oracle_cells(head_dim, keys);
   ASSERT_EQ(cells.size(), 3U) << kTable;
   Rng rng(static_cast<std::uint64_t>(head_dim * 10'000 + keys));
   Rows rows(head_dim, keys, std::clamp<std::int64_t>(normals_per_row / keys, 1, head_dim));

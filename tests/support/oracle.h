@@ -7,8 +7,15 @@
 #include <poise/stats.h>
 
 #include <cstdint>
+#include <map>
+#include <string>
 
 namespace poise::test {
+
+// The table's cells of one width and number of keys: scale_name ("1", "1/sqrt(d)", "1/d") -> column
+// -> number. Empty when the table lacks them.
+using OracleCells = std::map<std::string, std::map<std::string, double>>;
+OracleCells oracle_cells(std::int64_t head_dim, std::int64_t keys);
 
 // Compares all three scales of one width and number of keys. Draws 20 000 rows (5 000 of
 // thousands of keys), each with its own keys. `normals_per_row`: keys have as many components as
