@@ -5,9 +5,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "failure.h"
+#include "inputs.h"
 #include "lab.h"
 #include "lab/example.h"
 #include "lab/gradient.h"
@@ -20,23 +25,38 @@ namespace {
 
 constexpr std::int64_t kMostSize = 65536;
 
-// Ascending, each once.
-void sort_sizes(std::vector<std::int64_t>* sizes) {
-  std::sort(sizes->begin(), sizes->end());
-  sizes->erase(std::unique(sizes->begin(), sizes->end()), sizes->end());
-}
+// A list of sizes. CLI11's own lists pass over an empty place between two commas.
+class SizesOption {
+ public:
+  SizesOption(std::string option, std::int64_t least) : option_(std::move(option)), least_(least) {}
+  void add_to(CLI::App& verb, const std::vector<std::int64_t>& usual, const std::string& help) {
+    std::string list;
+    for (const std::int64_t size : usual) list += (list.empty() ? "" : ",") + std::to_string(size);
+    verb.add_option(option_, text_, help + "; " + list + " unless given")->type_name("N,...");
+  }
+  // Replaces the usual sizes where the option was given: ascending, each once.
+  void set(std::vector<std::int64_t>* sizes) const {
+    if (!text_) return;
+    sizes->clear();
+    for (std::size_t begin = 0; begin <= text_->size();) {
+      const std::size_t end = std::min(text_->find(',', begin), text_->size());
+      const auto size = parse_integer(std::string_view(*text_).substr(begin, end - begin));
+      if (!size || *size < least_ || *size > kMostSize)
+        throw usage_failure(option_ + ": '" + *text_ + "' is not whole numbers from " +
+                            std::to_string(least_) + " to " + std::to_string(kMostSize) +
+                            " with commas between them");
+      sizes->push_back(*size);
+      begin = end + 1;
+    }
+    std::sort(sizes->begin(), sizes->end());
+    sizes->erase(std::unique(sizes->begin(), sizes->end()), sizes->end());
+  }
 
-// A list of sizes.
-void add_sizes(CLI::App& verb, const std::string& option, std::int64_t least,
-               std::vector<std::int64_t>* sizes, const std::string& help) {
-  std::string usual;
-  for (const std::int64_t size : *sizes) usual += (usual.empty() ? "" : ",") + std::to_string(size);
-  verb.add_option(option, *sizes, help + "; " + usual + " unless given")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::Range(least, kMostSize))
-      ->type_name("N,...");
-}
+ private:
+  std::string option_;
+  std::int64_t least_;
+  std::optional<std::string> text_;
+};
 
 using GridExperiment = Error (*)(const lab::GridRequest&, const lab::RunSettings&, lab::Outcome*);
 
@@ -44,19 +64,20 @@ LabExperiment add_grid(CLI::App* verb, const std::vector<std::int64_t>& keys,
                        GridExperiment experiment) {
   auto request = std::make_shared<lab::GridRequest>();
   request->keys = keys;
-  add_sizes(*verb, "--head-dims", 1, &request->head_dims, "components D of q and k");
-  add_sizes(*verb, "--keys", 2, &request->keys, "keys n of a row");
+  auto head_dims_option = std::make_shared<SizesOption>("--head-dims", 1);
+  head_dims_option->add_to(*verb, request->head_dims, "components D of q and k");
+  auto keys_option = std::make_shared<SizesOption>("--keys", 2);
+  keys_option->add_to(*verb, request->keys, "keys n of a row");
   verb->add_option("--rows", request->rows,
                    "rows of every n, a quarter of them from 1024 keys on; 20000 unless given")
       ->check(CLI::Range(100, 10'000'000))
       ->type_name("N");
   verb->add_flag("--explicit", request->explicit_components,
                  "draw every component of q and k, instead of rows of the same law");
-  return {verb, [request, experiment](const lab::RunSettings& settings, lab::Outcome* outcome) {
-            lab::GridRequest sorted = *request;
-            sort_sizes(&sorted.head_dims);
-            sort_sizes(&sorted.keys);
-            return experiment(sorted, settings, outcome);
+  return {verb, [=](const lab::RunSettings& settings, lab::Outcome* outcome) {
+            head_dims_option->set(&request->head_dims);
+            keys_option->set(&request->keys);
+            return experiment(*request, settings, outcome);
           }};
 }
 
@@ -65,7 +86,8 @@ LabExperiment add_grid(CLI::App* verb, const std::vector<std::int64_t>& keys,
 LabExperiment add_lab_variance(CLI::App& lab) {
   auto* verb = lab.add_subcommand("variance", "Var(q.k) against head_dim, with and without scale");
   auto request = std::make_shared<lab::VarianceRequest>();
-  add_sizes(*verb, "--head-dims", 1, &request->head_dims, "components D of q and k");
+  auto head_dims_option = std::make_shared<SizesOption>("--head-dims", 1);
+  head_dims_option->add_to(*verb, request->head_dims, "components D of q and k");
   verb->add_option("--sets", request->sets,
                    "sets of 64 queries and 64 keys for every D and kind of elements; 48 unless "
                    "given")
@@ -79,10 +101,9 @@ LabExperiment add_lab_variance(CLI::App& lab) {
                    "correlation of correlated components; 0.1 unless given")
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("R");
-  return {verb, [request](const lab::RunSettings& settings, lab::Outcome* outcome) {
-            lab::VarianceRequest sorted = *request;
-            sort_sizes(&sorted.head_dims);
-            return lab::run_variance(sorted, settings, outcome);
+  return {verb, [=](const lab::RunSettings& settings, lab::Outcome* outcome) {
+            head_dims_option->set(&request->head_dims);
+            return lab::run_variance(*request, settings, outcome);
           }};
 }
 

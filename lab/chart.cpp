@@ -96,7 +96,8 @@ std::vector<double> ticks_of(const Scale& scale, int parts) {
   }
   const double step = report::round_step(scale.high - scale.low, parts);
   for (double i = std::ceil(scale.low / step - 1e-9); i * step <= scale.high + 1e-9 * step; ++i)
-    ticks.push_back(i * step);
+    // A quotient is the double nearest to its decimal; a product need not be: 19 * 0.05.
+    ticks.push_back(step < 1 ? i / std::round(1 / step) : i * step);
   return ticks;
 }
 
@@ -220,7 +221,8 @@ std::string draw(const Picture& picture) {
 }
 
 std::string typeset(std::string text) {
-  const std::pair<std::string, std::string> signs[] = {{"sqrt(D)", "√D"}, {"q.k", "q·k"}};
+  const std::pair<std::string, std::string> signs[] = {
+      {"sqrt(D)", "√D"}, {"q.k", "q·k"}, {"+-", "±"}};
   for (const auto& [plain, sign] : signs)
     for (std::size_t at = text.find(plain); at != std::string::npos; at = text.find(plain, at))
       text.replace(at, plain.size(), sign);

@@ -58,7 +58,7 @@ inline constexpr int kTones = 5;
 // page, grid, axis, line, disc, bar; k0 ... k5 set the tone of a path or text.
 const char* chart_style();
 
-// A statement of a table as a picture writes it: √D for sqrt(D), q·k for q.k.
+// A statement of a table as a picture writes it: √D for sqrt(D), q·k for q.k, ± for +-.
 std::string typeset(std::string text);
 
 // Powers of two from low to high with at most `most` of them, for an axis of sizes.

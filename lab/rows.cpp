@@ -234,7 +234,7 @@ double scale_of(ScaleRule rule, std::int64_t head_dim) {
 Estimate RowsCell::root(Signal signal) const {
   const Estimate mean = estimate(signal);
   const double root = std::sqrt(mean.value);
-  return {root, mean.error / (2 * root)};
+  return {root, root > 0 ? mean.error / (2 * root) : 0};  // squares of mean 0 do not scatter
 }
 
 Estimate RowsCell::median_trace() const {
@@ -242,7 +242,15 @@ Estimate RowsCell::median_trace() const {
   const double off = 0.5 / std::sqrt(static_cast<double>(traces.count()));
   const double high = traces.quantile(std::min(1.0, 0.5 + off));
   const double low = traces.quantile(std::max(0.0, 0.5 - off));
-  return {traces.quantile(0.5), (high - low) / 2};
+  const double median = traces.quantile(0.5);
+  // Somewhere in its bin: the standard deviation of that, unless it is an exact 0.
+  double width = 0;
+  if (median > 0) {
+    int bin = traces.first_bin();
+    while (Sketch::border(bin + 1) <= median) ++bin;
+    width = Sketch::border(bin + 1) - Sketch::border(bin);
+  }
+  return {median, std::hypot((high - low) / 2, width / std::sqrt(12.0))};
 }
 
 std::int64_t row_units(const RowsRequest& request) {

@@ -73,7 +73,7 @@ struct RowsCell {
     return means[static_cast<std::size_t>(signal)].estimate();
   }
   Estimate root(Signal signal) const;  // square root of a mean: root mean square
-  Estimate median_trace() const;       // within 1.6 % of its value: the width of the sketch's bins
+  Estimate median_trace() const;       // the error counts what a bin of the sketch hides
 };
 
 // How many units run_rows() runs.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -157,6 +158,18 @@ Panel panel_of(const std::vector<Spot>& spots, const std::string& title, const S
   return panel;
 }
 
+// All of the dots with their bars, and a little room.
+Scale fitted(const Panel& panel) {
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  for (const Series& series : panel.series)
+    for (const Point& point : series.points) {
+      low = std::min(low, point.y - point.error);
+      high = std::max(high, point.y + point.error);
+    }
+  const double room = 0.05 * (high - low);
+  return {low - room, high + room, false, {}};
+}
+
 double over_width(Elements elements, const VectorShape& shape) {
   return expected_variance(elements, shape) / static_cast<double>(shape.head_dim);
 }
@@ -199,6 +212,14 @@ Error run_variance(const VarianceRequest& request, const RunSettings& settings, 
   const double widest_variance =
       std::max(2.0, std::max(most, at_widest(Elements::correlated).variance.value));
   const double scaled_most = std::max(2.0, at_widest(Elements::correlated).scaled.value);
+  Panel independent_panel =
+      panel_of(spots, "the same, independent elements", {},
+               {kGaussian, kUniform, kSigns, kLayerNorm}, &Spot::scaled, over_width);
+  independent_panel.y = fitted(independent_panel);
+  Panel kurtosis_panel =
+      panel_of(spots, "excess kurtosis of q·k: (κκ − 3)/D", {}, {kGaussian, kUniform, kSigns},
+               &Spot::kurtosis, expected_kurtosis);
+  kurtosis_panel.y = fitted(kurtosis_panel);
   outcome->picture =
       draw({typeset(result.statement),
             "Within-row variance of q·k, from the scores of attention(). Dots: measured, with a "
@@ -212,10 +233,7 @@ Error run_variance(const VarianceRequest& request, const RunSettings& settings, 
                       {0.5, std::exp2(std::ceil(std::log2(1.2 * scaled_most))), true,
                        powers_of_two(0.5, 2 * scaled_most, 6)},
                       {kCorrelated, kGaussian}, &Spot::scaled, over_width),
-             panel_of(spots, "the same, independent elements", {0.9, 1.1, false, {}},
-                      {kGaussian, kUniform, kSigns, kLayerNorm}, &Spot::scaled, over_width),
-             panel_of(spots, "excess kurtosis of q·k: (κκ − 3)/D", {-1.5, 3.5, false, {}},
-                      {kGaussian, kUniform, kSigns}, &Spot::kurtosis, expected_kurtosis)}});
+             independent_panel, kurtosis_panel}});
   return {};
 }
 

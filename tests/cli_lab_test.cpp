@@ -121,7 +121,7 @@ TEST_P(Lab, refuses_bad_options_before_anything_is_measured) {
   refused({"--seed", "-1"}, 2, "--seed");
   refused({"--seed", "x"}, 2, "--seed");
   refused({"--json", folder.path("not_a_folder/l.json")}, 1, "not_a_folder");
-  refused({"--json", folder.path("l.svg")}, 1, "l.svg");
+  refused({"--json", folder.path("l.svg")}, 2, "l.svg");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -156,7 +156,10 @@ TEST(LabVerb, refuses_sizes_out_of_range_and_names_the_option) {
   refused({"lab", "saturation", "--keys", "1"}, "--keys");
   refused({"lab", "saturation", "--rows", "99"}, "--rows");
   refused({"lab", "gradient", "--head-dims", "x"}, "--head-dims");
-  refused({"lab", "gradient", "--keys", "8,,64"}, "--keys");
+  refused({"lab", "gradient", "--keys", "8,,64"}, "--keys: '8,,64' is not whole numbers from 2 to");
+  refused({"lab", "gradient", "--keys", "8,"}, "--keys");
+  refused({"lab", "variance", "--head-dims", ""}, "--head-dims");
+  refused({"lab", "saturation", "--keys", "8,65537"}, "--keys");
   refused({"lab", "heat"}, "heat");
 }
 

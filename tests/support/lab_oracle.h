@@ -1,8 +1,8 @@
 // The rows of poise lab beside the committed Monte-Carlo table (oracle.h).
 //
 // In: cells that run_rows() measured. Out: gtest failures where a mean differs by more than four
-// standard errors of the difference and what float32 rounds, or a median by more than its own error
-// and the width of a bin.
+// standard errors of the difference and what float32 rounds, or a median trace by more than four
+// times the root of two of its own error.
 #pragma once
 
 #include <cstdint>
