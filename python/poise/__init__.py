@@ -61,7 +61,6 @@ __all__ = [
     "to_html",
     "to_json",
     "to_text",
-    "use",
 ]
 
 

@@ -21,7 +21,9 @@ CALLS = {
     "learned_scale": {"scale": (4,)}, "window": {"causal": ["bottom_right", 0], "window": [2, 0]},
     "dropout": {"dropout_p": 0.4, "seed": True}, "mask": {"mask": True}, "blhd": {"blhd": True},
     "five_axes": {"lead": (2, 3)}, "float64": {"dtype": torch.float64},
-    "bfloat16": {"dtype": torch.bfloat16}, "broadcast": {"heads": (4, 1), "grouped": False},
+    "bfloat16": {"dtype": torch.bfloat16, "bias": (4, 5, 6), "scale": (4,), "sinks": (4,),
+                 "alibi_slopes": (4,)},
+    "broadcast": {"heads": (4, 1), "grouped": False},
     "no_lead": {"lead": ()},
 }
 

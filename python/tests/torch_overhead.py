@@ -61,17 +61,10 @@ class Empty(torch.autograd.Function):
 
 def custom_operator():
     """poise's kernels as torch.library.custom_op with register_autograd: the other way."""
-    def schema(name):
-        return _torch_ops._SCHEMAS[name]
-
-    def kernel(function):
-        return lambda *arguments: function(*arguments)
-
-    forward = torch.library.custom_op("poise_custom::forward", kernel(_torch_ops.forward),
-                                      mutates_args=(), device_types="cpu", schema=schema("forward"))
-    backward = torch.library.custom_op(
-        "poise_custom::backward", kernel(_torch_ops.backward), mutates_args=(), device_types="cpu",
-        schema=schema("backward"))
+    forward, backward = (
+        torch.library.custom_op(f"poise_custom::{name}", getattr(_torch_ops, name), mutates_args=(),
+                                device_types="cpu", schema=_torch_ops._SCHEMAS[name])
+        for name in ("forward", "backward"))
 
     def keep(ctx, inputs, output):
         ctx.save_for_backward(*inputs[:TENSORS], *output[:3])
