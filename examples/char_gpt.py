@@ -169,10 +169,10 @@ def parse(arguments=None):
     parser.add_argument("--text", type=pathlib.Path, default=TEXT, help="what to learn")
     parser.add_argument("--out", type=pathlib.Path, default="char-gpt", help="directory")
     for name, default, meaning in (
-            ("steps", 1000, "batches to learn from"), ("every", 25, "measure every n-th step"),
-            ("batch", 12, "windows in a batch"), ("context", 128, "characters in a window"),
+            ("steps", 800, "batches to learn from"), ("every", 25, "measure every n-th step"),
+            ("batch", 8, "windows in a batch"), ("context", 128, "characters in a window"),
             ("width", 128, "of the residual stream"), ("heads", 2, "head_dim = width / heads"),
-            ("layers", 3, "blocks"), ("seed", 0, "of weights and batches"),
+            ("layers", 2, "blocks"), ("seed", 0, "of weights and batches"),
             ("prose", 240, "characters to write at the end")):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{meaning} (%(default)s)")
     parser.add_argument("--learning-rate", type=float, default=2e-3, help="of AdamW (%(default)s)")
@@ -197,7 +197,7 @@ def main():
     arguments.out.mkdir(parents=True, exist_ok=True)
     log = arguments.out / "run.jsonl"
     log.unlink(missing_ok=True)  # it is appended to, and this is another run
-    with poise.watch(pair, every=arguments.every, compute="poise", log=log) as watch:
+    with poise.watch(pair, every=arguments.every, stats="full", compute="poise", log=log) as watch:
         train(pair, learned, watch, arguments)
 
     losses = held_out_losses(pair, held_out, arguments.context, arguments.batch)
