@@ -58,7 +58,9 @@ TEST_P(Lab, json_says_what_was_measured_where_and_how) {
 }
 
 TEST_P(Lab, every_row_has_every_column_and_some_columns_have_errors) {
-  for (const Json& table : json_of(GetParam()).at("tables")) {
+  const Json json = json_of(GetParam());
+  ASSERT_FALSE(json.at("tables").empty());
+  for (const Json& table : json.at("tables")) {
     ASSERT_FALSE(table.at("rows").empty()) << table.at("name");
     bool measured = false;
     for (const Json& row : table.at("rows")) {
