@@ -155,7 +155,7 @@ def train(pair, ids, watch, arguments):
         for model in pair.children():
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if step % arguments.every == 0 or step == arguments.steps - 1:
+        if step % arguments.every == 0:
             stats = watch.stats
             line = f"{step:6}{time.perf_counter() - begun:6.0f}"
             for name in names:
