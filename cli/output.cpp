@@ -30,6 +30,12 @@
 namespace poise::cli {
 namespace {
 
+// Whether a descriptor is a terminal that obeys escape sequences.
+bool obeys_escapes(int descriptor) {
+  const char* term = std::getenv("TERM");
+  return isatty(descriptor) == 1 && term != nullptr && std::strcmp(term, "dumb") != 0;
+}
+
 // While it lives, SIGINT, SIGTERM and SIGHUP wait: their effect comes when it ends. Handlers are
 // used rather than a signal mask because a mask would not cover the library's threads.
 class InterruptsWait {
@@ -211,8 +217,7 @@ bool use_colour(ColourChoice choice) {
   if (choice != ColourChoice::automatic) return choice == ColourChoice::always;
   const char* no_color = std::getenv("NO_COLOR");
   if (no_color != nullptr && *no_color != '\0') return false;
-  const char* term = std::getenv("TERM");
-  return isatty(STDOUT_FILENO) == 1 && term != nullptr && std::strcmp(term, "dumb") != 0;
+  return obeys_escapes(STDOUT_FILENO);
 }
 
 int output_width() {
@@ -232,7 +237,7 @@ Progress::Progress(std::string what, std::int64_t total)
     : what_(std::move(what)),
       total_(total),
       start_(std::chrono::steady_clock::now()),
-      terminal_(isatty(STDERR_FILENO) == 1) {}
+      terminal_(obeys_escapes(STDERR_FILENO)) {}
 
 Progress::~Progress() {
   if (shown_) std::fputs("\r\033[K", stderr);

@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,7 +30,11 @@ CommandSetup output_to(Output output) {
   return setup;
 }
 
-bool holds_escapes(const std::string& text) { return text.find("\x1b[") != std::string::npos; }
+// Colours, that is; a slow run also erases the line of its progress.
+bool holds_escapes(const std::string& text) {
+  static const std::regex colour("\x1b\\[[0-9;]*m");
+  return std::regex_search(text, colour);
+}
 
 TEST(Streams, a_full_disk_behind_standard_output_is_a_failure) {
   for (const char* word : {"report", "--help", "--version"}) {
@@ -69,7 +74,7 @@ TEST(Streams, colour_goes_to_terminals_only_and_obeys_no_color) {
   EXPECT_TRUE(holds_escapes(run_poise({"--color", "always", "report"}, no_color).out));
   CommandSetup dumb = output_to(Output::terminal);
   dumb.environment.push_back({"TERM", "dumb"});
-  EXPECT_FALSE(holds_escapes(run_poise({"report"}, dumb).out));
+  EXPECT_EQ(run_poise({"report"}, dumb).out.find('\x1b'), std::string::npos);
   EXPECT_FALSE(holds_escapes(run_poise({"report"}).out));
   EXPECT_EQ(run_poise({"report", "--color", "sometimes"}).exit_code, 2);
 }
