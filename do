@@ -21,8 +21,8 @@ readonly kLog=build/do.log
 readonly kBuildPackages="g++ cmake ninja-build libtbb-dev nlohmann-json3-dev zlib1g-dev libcli11-dev
   libeigen3-dev"
 readonly kTestPackages="$kBuildPackages libgtest-dev librapidcheck-dev python3"
-readonly kArmPackages="libtbb12 libtbbmalloc2 libtbb-dev nlohmann-json3-dev zlib1g-dev libcli11-dev
-  libeigen3-dev libgtest-dev librapidcheck-dev"
+readonly kArmPackages="libtbb12 libtbbbind-2-5 libtbbmalloc2 libtbb-dev nlohmann-json3-dev
+  zlib1g-dev libcli11-dev libeigen3-dev libgtest-dev librapidcheck-dev"
 # Tests of label per_isa that take an emulator too long: their truth is computed in long double, which
 # AArch64 has in software only.
 readonly kNotEmulated='^accuracy\.f64_'
