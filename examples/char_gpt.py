@@ -115,6 +115,14 @@ def held_out_losses(pair, ids, context, batch):
     return sums
 
 
+def pair_table_loss(learned, held_out, characters):
+    """Held-out loss of a table of character pairs: what can be had without attention."""
+    counts = torch.bincount(learned[:-1] * characters + learned[1:], minlength=characters**2)
+    counts = counts.view(characters, characters) + 0.1  # pairs that were never seen
+    log_p = (counts / counts.sum(1, keepdim=True)).log()
+    return -log_p[held_out[:-1], held_out[1:]].mean().item()
+
+
 def write_prose(model, start, characters, length):
     """`length` characters drawn from the model, after `start`."""
     ids = torch.tensor([[characters.index(c) for c in start]])
@@ -202,7 +210,8 @@ def main():
 
     losses = held_out_losses(pair, held_out, arguments.context, arguments.batch)
     print("\nheld-out loss, nats per character: "
-          + ", ".join(f"{name} {loss:.3f}" for name, loss in losses.items()))
+          + ", ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
+          + f", a table of pairs {pair_table_loss(learned, held_out, len(characters)):.3f}")
     print("transmission of the last measured step: " + ", ".join(
         f"{name} {health_of(watch.stats, name)[3]:.3f}" for name in losses))
     for name, model in pair.named_children():

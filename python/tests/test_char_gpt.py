@@ -21,7 +21,8 @@ def test_the_character_gpt_trains_and_is_watched(tmp_path):
     done = subprocess.run(
         [sys.executable, EXAMPLE, "--out", tmp_path, "--steps", "21", "--every", "10", "--batch",
          "4", "--context", "64", "--layers", "2", "--prose", "20"],
-        capture_output=True, text=True, env={**os.environ, "PYTHONWARNINGS": "error"})
+        capture_output=True, text=True,
+        env={**os.environ, "PYTHONWARNINGS": "error", "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     rows = [[float(x) for x in line.split()] for line in done.stdout.splitlines()
             if re.fullmatch(r"[\d. ]+", line) and len(line.split()) == 10]
@@ -38,4 +39,5 @@ def test_the_character_gpt_trains_and_is_watched(tmp_path):
         for step in (0, 10, 20) for name in ("scaled", "unscaled") for block in (0, 1)}
     page = (tmp_path / "health.html").read_text()
     assert "unscaled.blocks.1.attention" in page
+    assert "a table of pairs 2.450" in done.stdout
     assert re.search(r"^scaled writes:\nAlice ", done.stdout, re.M)
