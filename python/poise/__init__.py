@@ -64,11 +64,14 @@ __all__ = [
 ]
 
 
+# What needs torch is loaded when it is asked for.
+_LATER = {"qk_clip_": "._clip", "torch": ".torch", "use": ".torch", "watch": "._watch"}
+
+
 def __getattr__(name):
-    """poise.use and poise.torch import torch, so they are loaded when they are asked for."""
-    if name in ("torch", "use"):
+    if name in _LATER:
         from importlib import import_module
 
-        module = import_module(".torch", __name__)
-        return module if name == "torch" else module.use
+        module = import_module(_LATER[name], __name__)
+        return module if name == "torch" else getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
