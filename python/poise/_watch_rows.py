@@ -13,7 +13,7 @@ from . import _core
 
 _STANDS_FOR_MASKED = _core.StatsRequest().stand_in_bias
 # Options that a part of a call's rows can be cut for.
-_CUTTABLE = {"attn_mask", "scale", "causal", "dropout_p", "softcap", "sinks", "bias"}
+_CUTTABLE = {"attn_mask", "scale", "dropout_p", "softcap", "sinks", "bias"}
 
 
 class Rows(NamedTuple):
@@ -110,15 +110,12 @@ def _cut(tensor, batch, start):
 def padded_parts(call, rows):
     """(where in the result, call) for the padded rows of each sequence."""
     query, key, value = call[:3]
-    length, causal = query.shape[-2], call.options.get("causal")
+    length = query.shape[-2]
     for batch, start in enumerate(rows.lengths.tolist()):
         if start == length:
             continue
         options = {**call.options, "attn_mask": _cut(call.options["attn_mask"], batch, start),
                    "bias": _cut(call.options.get("bias"), batch, start)}
-        if causal is not None:
-            # Lq = Lk, so that both alignments begin at offset 0.
-            options["causal"] = start + (causal if isinstance(causal, int) else 0)
         one = slice(batch, batch + 1)
         yield (one, slice(None), slice(start, None)), call._replace(
             query=query[one, :, start:], key=key[one if key.shape[0] > 1 else slice(None)],

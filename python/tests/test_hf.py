@@ -5,6 +5,7 @@ that differ in attention. Out: the same hidden states, logits and gradients. Mus
 look at the network.
 """
 
+import doctest
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported
@@ -263,3 +264,8 @@ def test_factors_on_heads_are_refused():
     with pytest.raises(ValueError, match=r"\[hf\] head_mask: "):
         q = torch.ones(1, 1, 2, 4)
         poise.hf.attention(torch.nn.Module(), q, q, q, None, head_mask=torch.ones(1))
+
+
+def test_docstrings_hold():
+    result = doctest.testmod(poise.hf)
+    assert result.attempted > 0 and result.failed == 0

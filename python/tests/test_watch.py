@@ -300,6 +300,7 @@ def test_it_is_an_object_too_and_survives_an_error_of_the_model():
     model(inputs())
     w.stop()
     w.stop()
+    assert w.step == 1  # the call that failed was a step, and has ended
     assert list(w.stats) == ["layers.0", "layers.1"]
     assert torch.backends.mha.get_fastpath_enabled()
 

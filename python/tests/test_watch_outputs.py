@@ -4,6 +4,8 @@ In: a small watched model. Out: files that poise's command reads, and what dashb
 Must not happen here: a dashboard that is asked over a network.
 """
 
+import doctest
+import importlib
 import json
 import pathlib
 import subprocess
@@ -119,7 +121,7 @@ def test_a_recording_holds_what_attention_got(tmp_path):
     model, x, path = stack(), inputs(), tmp_path / "recorded.safetensors"
     with poise.watch(model) as w:
         w.record(path)
-        model(x, padding(12, 5, 9))
+        model(x, padding(12, 5, 9).expand(3, 1, 12, 12))  # one row in memory
     blob = path.read_bytes()
     end = 8 + int.from_bytes(blob[:8], "little")
     header = json.loads(blob[8:end])
@@ -252,3 +254,9 @@ def test_dashboards_are_not_imported():
             "if m in sys.modules])")
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert told.stdout.strip() == "[]", told.stderr
+
+
+@pytest.mark.parametrize("name", ["poise._watch", "poise._clip"])
+def test_docstrings_hold(name):
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0 and result.failed == 0
