@@ -17,7 +17,7 @@ _NATIVE = (torch._native_multi_head_attention, torch._transformer_encoder_layer_
 
 
 def _with_its_calls_visible(function):
-    """A copy of a function of torch.nn.functional that hands nothing over to a mode.
+    """A copy of a function of torch that hands nothing over to a mode.
 
     torch hands the whole call over and switches the mode off inside, where the mode would miss
     scaled_dot_product_attention. The copy shares code and defaults.
@@ -29,7 +29,18 @@ def _with_its_calls_visible(function):
     return copy
 
 
-_multi_head = _with_its_calls_visible(_F.multi_head_attention_forward)
+_backward = _with_its_calls_visible(torch.autograd.backward)
+
+
+def _backward_of_one(tensor, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+    _backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+# In backward, checkpointed calls are computed again: by poise, as before.
+_INSIDE = {
+    _F.multi_head_attention_forward: _with_its_calls_visible(_F.multi_head_attention_forward),
+    torch.Tensor.backward: _backward_of_one, torch.autograd.backward: _backward,
+    torch.autograd.grad: _with_its_calls_visible(torch.autograd.grad)}
 
 
 class use(TorchFunctionMode):
@@ -72,9 +83,9 @@ class use(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is _F.scaled_dot_product_attention:
             return self._attend(*args, **kwargs)
-        if func is _F.multi_head_attention_forward:
+        if func in _INSIDE:
             with self:
-                return _multi_head(*args, **kwargs)
+                return _INSIDE[func](*args, **kwargs)
         if func in _NATIVE:
             return self._pass_on(func, args, kwargs, ValueError(
                 f"[use] torch.{func.__name__} computes attention inside, out of reach"))

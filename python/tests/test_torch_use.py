@@ -209,3 +209,22 @@ def test_examples_in_docstrings_run():
     for tested in (module, _torch_use):
         result = doctest.testmod(tested)
         assert result.failed == 0 and result.attempted > 0
+
+
+@pytest.mark.parametrize("backward", [
+    lambda out, x: out.backward(), lambda out, x: torch.autograd.backward([out]),
+    lambda out, x: torch.autograd.grad(out, x)], ids=["Tensor.backward", "backward", "grad"])
+def test_what_a_checkpoint_computes_again_poise_computes(backward):
+    seen = []
+
+    def attend(x):
+        out = F.scaled_dot_product_attention(x, x, x)
+        seen.append(out.detach())
+        return out
+
+    x = torch.randn(2, 3, 40, 8, requires_grad=True)
+    with poise.use():
+        out = torch.utils.checkpoint.checkpoint(attend, x, use_reentrant=False, early_stop=False)
+        backward(out.sum(), x)
+    assert len(seen) == 2 and torch.equal(*seen)
+    assert not torch.equal(seen[0], F.scaled_dot_product_attention(x, x, x))
