@@ -176,6 +176,7 @@ TEST(LabSizes, are_taken_in_any_order_and_once) {
 TEST(LabVerb, shows_its_progress_on_a_terminal_only) {
   CommandSetup setup;
   setup.output = CommandSetup::Output::terminal;
+  setup.environment.push_back({"TERM", "xterm"});
   const auto result = run_poise({"lab", "example", "--sets", "4000", "--threads", "1"}, setup);
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_NE(result.out.find("lab example"), std::string::npos) << result.out;

@@ -250,6 +250,7 @@ TEST(Progress, shows_on_a_terminal_and_never_in_a_pipe) {
   ASSERT_FALSE(io::write_safetensors(path, tensors, {}));
   CommandSetup terminal = output_to(Output::terminal);
   terminal.environment.push_back({"POISE_ISA", "scalar"});
+  terminal.environment.push_back({"TERM", "xterm"});
   const auto shown = run_poise({"report", path, "--threads", "1"}, terminal);
   EXPECT_EQ(shown.exit_code, 0) << shown.out;
   EXPECT_NE(shown.out.find("measuring: step"), std::string::npos) << shown.out;
