@@ -3,12 +3,16 @@
 // In: Stats. Out: Health with its flags, Report with its three faces. What must not happen here: a
 // rule, a threshold or a word of the report; they are the library's.
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <poise/advice.h>
 #include <poise/cpu.h>
 #include <poise/health.h>
 #include <poise/report.h>
+#include <poise/run_log.h>
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bindings.h"
@@ -30,6 +34,19 @@ JudgeContext context_of(const std::string& scores_stored, bool pv_in_bf16, bool 
   context.at_initialisation = at_initialisation;
   context.layers_share_weights = layers_share_weights;
   return context;
+}
+
+// Per head: γ of QK-clip, and by what the head's rows of Wq and of Wk are multiplied.
+std::vector<std::tuple<double, double, double>> clip_factors(const Stats& stats, double tau) {
+  const auto heads = static_cast<std::int64_t>(stats.heads.size());
+  const WeightRule rule = weight_rule(heads, stats.kv_heads, false);
+  std::vector<std::tuple<double, double, double>> factors;
+  for (const HeadStats& head : stats.heads) {
+    const double gamma = clip_gamma(head.scores.max, tau);
+    const WeightFactors split = split_factor(gamma, rule);
+    factors.emplace_back(gamma, split.query, split.key);
+  }
+  return factors;
 }
 
 Report report_of(const std::vector<const Stats*>& layers, const std::vector<std::string>& labels,
@@ -63,6 +80,15 @@ Report report_of(const std::vector<const Stats*>& layers, const std::vector<std:
 }  // namespace
 
 void bind_health(nb::module_& module) {
+  module.def(
+      "log_line",
+      [](std::int64_t step, const std::string& layer, const Stats& stats,
+         const std::string& process) { return log_line(step, layer, stats, process); },
+      nb::arg("step"), nb::arg("layer"), nb::arg("stats"), nb::arg("process") = "",
+      "One record of a run log (schema poise.log, docs/run-log.md) with its line end.");
+  module.def(
+      "clip_factors", &clip_factors, nb::arg("stats"), nb::arg("tau"),
+      "Per head (gamma, factor of its rows of Wq, factor of its rows of Wk): QK-clip at tau.");
   using namespace nb::literals;
   nb::class_<Flag>(
       module, "Flag",

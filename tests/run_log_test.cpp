@@ -89,6 +89,15 @@ TEST(run_log, names_that_a_line_cannot_hold_are_made_to_fit) {
   EXPECT_EQ(log.layers(), 2u);
 }
 
+TEST(run_log, layers_whose_long_names_differ_at_the_end_stay_apart) {
+  RunLog log;
+  const Stats stats = layer_of({head_of_spread(1)}).stats;
+  const std::string common = "encoder.transformer.blocks.with.a.long.name.of.its.own.attention.";
+  for (const char* last : {"self", "cross"})
+    ASSERT_FALSE(log.add(log_line(1, common + last, stats), "a"));
+  EXPECT_EQ(log.layers(), 2u);
+}
+
 TEST(run_log, logs_of_several_processes_give_the_same_bits_in_any_order_and_any_number_of_files) {
   const std::vector<std::string> logs = MadeRun(1.35).logs();
   const std::string whole = to_json(build_report(input_of(logs)));

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy
 import torch
 
+from . import _core
+
 __all__ = ["qk_clip_"]
 
 # Fused projections whose output is [all of q | all of k | all of v].
@@ -159,21 +161,18 @@ def qk_clip_(model, w, tau=100.0):
     measured = w if isinstance(w, dict) else w.stats
     planned = {}
     for label, stats in measured.items():
-        largest = numpy.asarray(stats.max_score)
-        gamma = numpy.where(largest > tau, tau / numpy.where(largest > tau, largest, 1.0), 1.0)
-        if (gamma == 1).all():
+        factors = numpy.array(_core.clip_factors(stats, tau))  # [Hq, 3]: gamma, of Wq, of Wk
+        if (factors == 1).all():
             continue
         layer = _layer(model, label, stats)
         rows = (layer.query.weight.data_ptr(), layer.query.first)
         before = planned.get(rows)
         if before is not None:
-            gamma = numpy.minimum(gamma, before[1])
-        planned[rows] = (layer, gamma)
-    for layer, gamma in planned.values():
-        factors = torch.from_numpy(gamma)
+            factors = numpy.minimum(factors, before[1])
+        planned[rows] = (layer, factors)
+    for layer, factors in planned.values():
+        of_query, of_key = torch.from_numpy(factors.T[1:].copy())
+        layer.query.multiply(of_query, layer.head_dim)
         if layer.heads == layer.kv_heads:
-            layer.query.multiply(factors.sqrt(), layer.head_dim)
-            layer.key.multiply(factors.sqrt(), layer.head_dim)
-        else:
-            layer.query.multiply(factors, layer.head_dim)
-    return {layer.name: gamma for layer, gamma in planned.values()}
+            layer.key.multiply(of_key, layer.head_dim)
+    return {layer.name: factors[:, 0] for layer, factors in planned.values()}

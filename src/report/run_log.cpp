@@ -123,15 +123,19 @@ std::string line_of(std::string_view name, std::size_t number) {
   return report::printable(name) + ": line " + std::to_string(number);
 }
 
+// A name of at most kMaxLabelBytes: whole where it fits, since modules' names may differ at the end
+// only.
+std::string kept(std::string_view name) {
+  std::string whole = report::valid_utf8(name, kMaxLabelBytes);
+  return whole.size() <= kMaxLabelBytes ? whole : report::valid_utf8(name, kMaxLabelBytes / 4);
+}
+
 }  // namespace
 
 std::string log_line(std::int64_t step, std::string_view layer, const Stats& stats,
                      std::string_view process) {
-  constexpr std::size_t kMaxCharacters = kMaxLabelBytes / 4;
-  return report::dump(
-             record(step, report::valid_utf8(layer.empty() ? "layer" : layer, kMaxCharacters),
-                    report::valid_utf8(process, kMaxCharacters), stats),
-             -1) +
+  return report::dump(record(step, kept(layer.empty() ? "layer" : layer), kept(process), stats),
+                      -1) +
          "\n";
 }
 
