@@ -17,7 +17,7 @@ namespace {
 struct AuxRequest {
   bool lse = false, lse_without_sink = false, max_scores = false, state = false;
   bool scores = false, capped = false, logits = false, weights = false;
-  StatsRequest stats;
+  StatsRequest stats{.level = StatsLevel::off};  // the library's own default measures
 };
 
 struct Aux {
