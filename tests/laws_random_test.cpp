@@ -7,9 +7,18 @@
 #include <gtest/gtest.h>
 
 #include "support/bit_laws.h"
+#include "support/isa.h"
 
 namespace poise::test {
 namespace {
+
+// A problem that the laws' random draws meet too rarely.
+void expect_law(std::string (*broken)(const Draw&), Draw draw) {
+  for_each_isa_and_dtype([&](DType dtype) {
+    draw.dtype = dtype;
+    EXPECT_EQ(broken(draw), "") << draw;
+  });
+}
 
 // A decode kernel shares a tile between the heads of a group; a prefill kernel fills it with rows.
 constexpr DrawLimits kAnyRows{.max_q_len = 170, .max_kv_len = 1600, .q_lengths = false};
@@ -26,6 +35,26 @@ TEST(laws_random, chunks_of_queries_change_no_bit) {
 
 TEST(laws_random, decode_step_equals_last_forward_row) {
   check_law(broken_by_decode, kAnyRows, 16, 15);
+}
+
+// Scores of -0 and +0 in one row: which of them a maximum keeps is the kernel's matter.
+TEST(laws_random, the_sign_of_a_zero_maximum_is_the_same_in_every_kernel) {
+  for (int q_len : {8, 9})
+    for (int kv_len : {5, 40}) {
+      const Draw draw{.group = 4, .q_len = q_len, .kv_len = kv_len, .window_left = 1, .scale = 3};
+      expect_law(broken_by_measuring, draw);
+      expect_law(broken_by_decode, draw);
+    }
+}
+
+// 0 * inf is a NaN with its sign bit set on x86, as is the weight that marks an unseen key.
+TEST(laws_random, a_visible_nan_is_summed_alike_in_every_kernel) {
+  for (int kv_len : {1, 7, 40})
+    for (int poison : {1, 2, 3}) {
+      const Draw draw{.q_len = 9, .kv_len = kv_len, .scale = 3, .poison = poison};
+      expect_law(broken_by_decode, draw);
+      expect_law(broken_by_chunks, draw);
+    }
 }
 
 TEST(laws_random, a_plan_serves_shorter_lengths_and_fewer_keys_with_the_bits_of_attention) {

@@ -339,7 +339,7 @@ inline void narrow_values(const ForwardTask& task, const Tile<S>& tile, const Ro
           const Vec p = S::set(weights[r * kScoreStride + j - begin]);
           const Vec x =
               S::set(read_element<T>(values.data + j * values.stride_bytes, values.element, c));
-          sum = S::select(S::negative(p), sum, S::fma(x, p, sum));
+          sum = S::select(is_mark<S>(p), sum, S::fma(x, p, sum));
         }
         alignas(64) T lanes[W];
         S::store(lanes, sum);

@@ -168,9 +168,8 @@ inline void write_tile(ForwardTask& task, const Workspace<S>& space, Tile<S>& ti
   }
   put_rows(task, task.lse, tile,
            [&](int64_t i) { return log_sum_exp(tile.whole_max[i], tile.whole_sum[i]); });
-  put_rows(task, task.row_max, tile, [&](int64_t i) {
-    return tile.whole_sum[i] == T(0) ? -Limits<T>::kInfinity : tile.whole_max[i];
-  });
+  put_rows(task, task.row_max, tile,
+           [&](int64_t i) { return seen_max(tile.whole_max[i], tile.whole_sum[i]); });
   put_rows(task, task.row_sum, tile, [&](int64_t i) { return tile.whole_sum[i]; });
   if (task.accumulator.data != nullptr) {
     fill<S>(space.alpha, Q, 1);

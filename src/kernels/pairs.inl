@@ -154,8 +154,6 @@ inline void weigh_pairs(const PairJob<S>& job, typename S::T* logits, typename S
     typename S::Mask hidden{};
     if constexpr (kUnseen != Unseen::none) {
       hidden = S::equal(s, unseen);
-      // A NaN that is seen must not look like a mark.
-      if constexpr (kUnseen == Unseen::marked) p = S::abs(p);
       p = S::select(hidden, S::set(kUnseen == Unseen::marked ? T(-0.0) : T(0)), p);
       ds = S::select(hidden, S::zero(), ds);
     }

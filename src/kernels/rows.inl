@@ -141,8 +141,8 @@ inline void rows_block(const BlockView<S>& view, const typename S::T* weights,
   }
 }
 
-// rows_block where 0 * NaN would leak a row into keys it does not see: a pair whose mark has its
-// sign bit set skips the fma. On finite data the bits are those of rows_block.
+// rows_block where 0 * NaN would leak a row into keys it does not see: a marked pair
+// (is_mark() of tile.inl) skips the fma. On finite data the bits are those of rows_block.
 template <class S>
 inline void rows_block_isolated(const BlockView<S>& view, const typename S::T* weights,
                                 const typename S::T* marks, const BlockRows<S>& rows,
@@ -156,7 +156,7 @@ inline void rows_block_isolated(const BlockView<S>& view, const typename S::T* w
       const int64_t width = columns - c < W ? columns - c : W;
       typename S::Vec acc = S::zero();
       for (int64_t i = 0; i < view.rows; ++i) {
-        if (__builtin_signbit(mark[i]) != 0) continue;
+        if (mark[i] == 0 && __builtin_signbit(mark[i]) != 0) continue;
         acc = S::fma(S::set(w[i]), S::load_first(rows.data + i * rows.stride + c, width), acc);
       }
       typename S::T* g = sums + j * stride + c;

@@ -155,7 +155,6 @@ inline void weigh_second(const SecondJob<S>& job, typename S::T* logits, typenam
       moved_ds = S::fma(S::mul(S::load(job.curvature + at), moved_score), dlogit, moved_ds);
     if constexpr (kUnseen != Unseen::none) {
       const typename S::Mask hidden = S::equal(s, unseen);
-      if constexpr (kUnseen == Unseen::marked) p = S::abs(p);
       p = S::select(hidden, S::set(kUnseen == Unseen::marked ? T(-0.0) : T(0)), p);
       moved_p = S::select(hidden, S::zero(), moved_p);
       ds = S::select(hidden, S::zero(), ds);

@@ -55,12 +55,18 @@ inline T log_sum_exp(T m, T l) {
   return static_cast<T>(static_cast<double>(m) + ::log(static_cast<double>(l)));
 }
 
+// The maximum of a state as callers see it: -inf where it is empty. Of -0 and +0, which are equal,
+// it is +0: a maximum keeps the one it met first or last, by the kernel.
+template <class T>
+POISE_INLINE T seen_max(T m, T l) {
+  return l == T(0) ? -Limits<T>::kInfinity : m + T(0);
+}
+
 // The largest logit as callers see it: -inf without keys, NaN when a NaN was visible, +inf when one
 // was infinite.
 template <class T>
 inline T visible_max(T m, T l) {
-  if (l == T(0)) return -Limits<T>::kInfinity;
-  return l != l && m != Limits<T>::kInfinity ? l : m;
+  return l != l && m != Limits<T>::kInfinity ? l : seen_max(m, l);
 }
 
 }  // namespace poise::POISE_NAMESPACE

@@ -29,7 +29,7 @@ __attribute__((noinline)) void run_merge(const MergeTask& task) {
     const MergeFactors<S> f = merge_factors<S>(
         S::set(stored_max(max, sum)), S::set(stored_max(at<T>(task.part_max, i), part_sum)));
     sum = first_lane<S>(join<S>(f, S::set(sum), S::set(part_sum)));
-    max = sum == T(0) ? -Limits<T>::kInfinity : first_lane<S>(f.max);
+    max = seen_max(first_lane<S>(f.max), sum);
     for (int64_t c = 0; c < task.value_dim; ++c) {
       T& o = at<T>(task.whole, i, c);
       o = first_lane<S>(join<S>(f, S::set(o), S::set(at<T>(task.part, i, c))));

@@ -243,9 +243,16 @@ inline void value_block(const typename S::T* weights, const typename S::T* value
   }
 }
 
+// The weight -0 marks a key that its row does not see. A NaN that is seen is no mark, whatever its
+// sign bit, which processors choose: inf - inf is negative on x86.
+template <class S>
+POISE_INLINE typename S::Mask is_mark(typename S::Vec weight) {
+  return S::negative(S::select(S::equal(weight, weight), weight, S::zero()));
+}
+
 // value_block for a block that holds NaN or infinity: 0 * NaN would leak a key into rows that do
-// not see it, so a pair whose mark has its sign bit set (block.inl marks unseen keys so) skips the
-// fma. On finite data the bits are those of value_block. Forward's weights are their own marks.
+// not see it, so a marked pair (block.inl marks them) skips the fma. On finite data the bits are
+// those of value_block. Forward's weights are their own marks.
 template <class S>
 inline void value_block_isolated(const typename S::T* weights, const typename S::T* marks,
                                  const typename S::T* value, int64_t value_stride,
@@ -259,7 +266,7 @@ inline void value_block_isolated(const typename S::T* weights, const typename S:
         const typename S::Vec p = S::load(weights + j * kQueries<S> + v * S::kLanes);
         const typename S::Vec x = S::set(value[j * value_stride + c]);
         const typename S::Vec mark = S::load(marks + j * kQueries<S> + v * S::kLanes);
-        acc = S::select(S::negative(mark), acc, S::fma(x, p, acc));
+        acc = S::select(is_mark<S>(mark), acc, S::fma(x, p, acc));
       }
       typename S::T* o = out + c * kQueries<S> + v * S::kLanes;
       const typename S::Vec before = empty ? S::zero() : S::load(o);
