@@ -36,7 +36,7 @@ struct OutAndLse {
 
 // Plain computes as the dtype does, Truth judges it and the kernels.
 template <class Plain, class Truth>
-void check_spread(DType dtype, std::int64_t kv_len, double spread) {
+void check_spread(DType dtype, std::int64_t kv_len, double spread, double softcap) {
   const std::vector<std::string> isas = available_isas();
   std::vector<OutAndLse> errors(isas.size());
   OutAndLse plain_errors;
@@ -45,8 +45,9 @@ void check_spread(DType dtype, std::int64_t kv_len, double spread) {
   const std::int64_t rows = std::min<std::int64_t>(kv_len, 64);
   for (int seed = 0; seed < kSeeds; ++seed) {
     // Head dim 64: the default scale is exact, so it adds no error of its own.
-    const Problem p = make_problem({1, 1, 1, rows, kv_len, 64, 64}, dtype,
-                                   static_cast<std::uint64_t>(900 + seed), spread);
+    Problem p = make_problem({1, 1, 1, rows, kv_len, 64, 64}, dtype,
+                             static_cast<std::uint64_t>(900 + seed), spread);
+    p.options.softcap = softcap;
     const ReferenceResult<Plain> plain = reference_of<Plain>(p);
     const ReferenceResult<Truth> truth = reference_of<Truth>(p);
     plain_errors.add(truth, rounded(plain.out, dtype), rounded(plain.lse, p.number_dtype()));
@@ -59,7 +60,8 @@ void check_spread(DType dtype, std::int64_t kv_len, double spread) {
   }
   for (std::size_t n = 0; n < isas.size(); ++n) {
     const std::string when = isas[n] + ' ' + name(dtype) + " Lk=" + std::to_string(kv_len) +
-                             " spread=" + std::to_string(spread);
+                             " spread=" + std::to_string(spread) +
+                             " softcap=" + std::to_string(softcap);
     expect_within(errors[n].out, plain_errors.out, dtype, "out, " + when);
     // lse is never of 16 bits.
     expect_within(errors[n].lse, plain_errors.lse, DType::f32, "lse, " + when);
@@ -126,12 +128,13 @@ void expect_within(const Errors& got, const Errors& plain, DType dtype, const st
   EXPECT_LE(got.largest, kLargestRatio * plain.largest) << "largest of " << when;
 }
 
-void check_accuracy(DType dtype, std::int64_t kv_len, const std::vector<double>& spreads) {
+void check_accuracy(DType dtype, std::int64_t kv_len, const std::vector<double>& spreads,
+                    double softcap) {
   for (double spread : spreads)
     if (dtype == DType::f64)
-      check_spread<double, long double>(dtype, kv_len, spread);
+      check_spread<double, long double>(dtype, kv_len, spread, softcap);
     else
-      check_spread<float, double>(dtype, kv_len, spread);
+      check_spread<float, double>(dtype, kv_len, spread, softcap);
 }
 
 void check_exp_over_floats(std::int64_t stride) {

@@ -54,7 +54,8 @@ std::vector<double> rounded(const std::vector<T>& values, DType dtype) {
 // computation in the same dtype, and the largest error at most 3 times its largest. The truth is
 // computed in float64, for f64 in long double. For f16 and bf16 the plain computation is the best
 // there is: float32 throughout and one rounding of out.
-void check_accuracy(DType dtype, std::int64_t kv_len, const std::vector<double>& spreads);
+void check_accuracy(DType dtype, std::int64_t kv_len, const std::vector<double>& spreads,
+                    double softcap = 0);
 
 // exp2 within 2 ulp of the exact power and exp within (1.25 |t| + 3) 2^-24 of e^t, at every
 // `stride`-th f32 argument t <= 0 of exp down to the cut at 2^-100. Stride 1 are all of them, 1.1
