@@ -14,6 +14,7 @@ import argparse
 import dataclasses
 import datetime
 import json
+import math
 import os
 import pathlib
 import re
@@ -57,7 +58,27 @@ def _arguments():
     for threads in arguments.threads:
         if not 1 <= threads <= available:
             parser.error(f"--threads {threads}: this process may use {available} cores")
+    for name in ("shapes", "contestants"):
+        try:
+            re.compile(getattr(arguments, name))
+        except re.error as problem_of_it:
+            parser.error(f"--{name} {getattr(arguments, name)!r}: no regular expression, "
+                         f"{problem_of_it}")
+    if not _chosen_shapes(arguments):
+        parser.error(f"--shapes {arguments.shapes!r}: no shape of {', '.join(arguments.only)} has "
+                     f"a name like that")
+    if arguments.seconds is not None and not 0 < arguments.seconds < math.inf:
+        parser.error(f"--seconds {arguments.seconds:g}: not a positive number")
+    # Not after an hour of runs.
+    if arguments.output is not None and not os.access(arguments.output.parent, os.W_OK):
+        parser.error(f"--output {arguments.output}: {arguments.output.parent} is no folder that "
+                     f"can be written to")
     return arguments
+
+
+def _chosen_shapes(arguments):
+    return [shape for shape in SHAPES if re.search(arguments.shapes, shape.name)
+            and any(shape.work in GROUPS[group] for group in arguments.only)]
 
 
 def _command(arguments):
@@ -156,8 +177,7 @@ def main():
     effort = _QUICK_EFFORT if arguments.quick else _EFFORT
     if arguments.seconds is not None:
         effort = dataclasses.replace(effort, seconds=arguments.seconds)
-    shapes = [shape for shape in SHAPES if re.search(arguments.shapes, shape.name)
-              and any(shape.work in GROUPS[group] for group in arguments.only)]
+    shapes = _chosen_shapes(arguments)
     chosen = [c for c in registry.CONTESTANTS if any(map(c.runs, shapes))
               and (c.name == "poise" or re.search(arguments.contestants, c.name))]
     arguments.work.mkdir(parents=True, exist_ok=True)
@@ -184,8 +204,8 @@ def main():
     results["minutes"] = round((time.monotonic() - started) / 60, 1)
     output = arguments.output or (
         arguments.work / f"{results['date']}-{machine.cpu_slug()}.json")
-    output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(table.tables(results))
+    output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(f"\nresults: {output}", file=sys.stderr)
 
 

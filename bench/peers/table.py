@@ -149,8 +149,11 @@ def main():
     parser.add_argument("results")
     parser.add_argument("--summary", action="store_true", help="the README's tables only")
     arguments = parser.parse_args()
-    with open(arguments.results, encoding="utf-8") as file:
-        results = json.load(file)
+    try:
+        with open(arguments.results, encoding="utf-8") as file:
+            results = json.load(file)
+    except (OSError, ValueError) as problem:
+        parser.error(f"{arguments.results}: {problem}")
     if arguments.summary:
         print("\n\n".join([_header(results), *(summary(results, group) for run in results["runs"]
                                                for group in _groups(results, run))]))
