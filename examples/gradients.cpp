@@ -47,7 +47,7 @@ int main() {
     double squares = 0;
     for (const float x : dq) squares += static_cast<double>(x) * static_cast<double>(x);
     std::printf("scale %.3f: |dq| %.1f, head 0 lets %.4f of its gradient through (expected %.4f)\n",
-                scale, std::sqrt(squares), stats.heads[0].gradient.transmission(),
+                scale, std::sqrt(squares), stats.heads[0].gradient.rms_transmission(),
                 stats.heads[0].expected_transmission());
   }
 }

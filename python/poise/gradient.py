@@ -28,7 +28,8 @@ def backward(
         dbias: True for the gradient of the bias, in its shape; or a shape that broadcasts to
             [B, Hq, Lq, Lk] to sum it to.
         dsinks, dslopes: whether they are wanted.
-        dscale: True, or "per_head" for [Hq].
+        dscale: True for the gradient of the scale, in its shape: one number, or [Hq] of a scale per
+            head; "per_head" for [Hq] of any.
         stats: the poise.Stats of the forward call; gradient statistics join them.
         layout: of query, key, value, out and dout.
         options: those of the forward call, by the names of attention().
