@@ -160,6 +160,32 @@ TEST(gradient_stats, masks_lengths_and_softcap_leave_the_rows_they_leave) {
   });
 }
 
+// 33 rows fill no tile. Its other lanes have a query of zeros, which sees every key: one that holds
+// NaN and that no row sees, and logits whose exp is infinite.
+TEST(gradient_stats, lanes_without_a_row_add_nothing_to_norms) {
+  for_each_isa_and_dtype([](DType dtype) {
+    const Shape shape{1, 2, 1, 33, 90, 16, 8};
+    GradientProblem g = problem_of_shape(shape, dtype, 919);
+    g.problem.mask = TensorBuffer(DType::boolean, {33, 90});
+    std::int64_t n = 0;
+    g.problem.mask.fill([&] { return n++ % 90 == 40 ? 0 : 1; });
+    for (std::int64_t d = 0; d < 16; ++d)
+      g.problem.key.set(g.problem.key.index({0, 0, 40, d}),
+                        std::numeric_limits<double>::quiet_NaN());
+    expect_fused_equals_definition(g, kFull);
+
+    const double high = dtype == DType::f64 ? 1000 : 150;
+    g = problem_of_shape(shape, dtype, 919);
+    g.problem.bias = TensorBuffer(DType::f32, {90});
+    g.problem.bias.fill([&] { return high; });
+    expect_fused_equals_definition(g, kFull);
+    g = problem_of_shape(shape, dtype, 919);
+    g.problem.alibi_slopes = TensorBuffer(g.problem.number_dtype(), {2});
+    for (std::int64_t h = 0; h < 2; ++h) g.problem.alibi_slopes.set(h, -high / 60);
+    expect_fused_equals_definition(g, kFull);
+  });
+}
+
 TEST(gradient_stats, neither_a_sink_nor_dlse_takes_part) {
   for_each_isa_and_dtype([](DType dtype) {
     GradientProblem g = problem_of_shape({1, 4, 2, 40, 90, 16, 8}, dtype, 906);

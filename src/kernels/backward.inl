@@ -328,6 +328,15 @@ inline void close_gradient_split(GradientTile<S>& tile, int64_t head_dim) {
     S::store(tile.dq_whole + i, S::add(S::load(tile.dq_whole + i), S::load(tile.dq_part + i)));
 }
 
+// Lanes without a row count for nothing. Their query of zeros sees every key, those that hold NaN
+// and that no row sees among them, and a bias or a slope may make it a logit whose exp is infinite.
+template <class S>
+inline void clear_lanes_without_rows(int64_t rows, int64_t columns, typename S::T* lanes) {
+  constexpr int64_t Q = kQueries<S>;
+  for (int64_t c = 0; c < columns; ++c)
+    for (int64_t i = rows; i < Q; ++i) lanes[c * Q + i] = 0;
+}
+
 // What the tile's rows have summed up for statistics, into task.rows.
 template <class S>
 inline void store_measured(const BackwardTask& task, const GradientTile<S>& tile) {
@@ -336,6 +345,7 @@ inline void store_measured(const BackwardTask& task, const GradientTile<S>& tile
   const int64_t row = task.problem.row_begin, rows = task.problem.row_end - row;
   const Measure measure = tile.head->measure;
   constexpr double kLeastShare = sizeof(T) == 4 ? 0x1p-40 : 0x1p-400;
+  clear_lanes_without_rows<S>(rows, task.problem.head_dim, tile.dq_whole);
   task.rows[0].dq_squares = sum_of_squares<S>(tile.dq_whole, task.problem.head_dim * Q);
   for (int64_t v = 0; v < rows; v += W) {
     if (!is_sampled<S>(task, row + v)) continue;
