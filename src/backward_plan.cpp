@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "plan.h"
-
 namespace poise {
 namespace {
 

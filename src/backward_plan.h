@@ -10,19 +10,11 @@
 
 #include "check.h"
 #include "kernels/kernels.h"
+#include "plan.h"
 
 #include <cstdint>
 
 namespace poise {
-
-// Views may repeat rows by strides of 0 and claim any number of them for free: sizes of memory stop
-// at what no machine has, rather than pass the range of int64.
-inline constexpr std::int64_t kTooManyBytes = std::int64_t{1} << 58;
-constexpr std::int64_t bytes_of(std::int64_t count, std::int64_t bytes) {
-  std::int64_t product = 0;
-  const bool passes = __builtin_mul_overflow(count, bytes, &product);
-  return passes || product > kTooManyBytes ? kTooManyBytes : product;
-}
 
 // Backward itself, or what it gives moved along a direction.
 enum class Derivative : std::uint8_t { first, second };

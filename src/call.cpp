@@ -143,12 +143,12 @@ CallLayout lay_out(const Problem& problem, const TaskPlan& plan, int slots) {
     layout.row_plan = make_row_plan(problem, *plan.kernels, plan.threads);
     slot_bytes = std::max(slot_bytes, layout.row_plan.slot_bytes);
     const std::int64_t rows = problem.batch * problem.q_heads * problem.q_len;
-    layout.state_bytes = 2 * aligned(rows * size_bytes(problem.numbers));
+    layout.state_bytes = 2 * aligned(bytes_of(rows, size_bytes(problem.numbers)));
   }
-  layout.workspace_bytes = slots * slot_bytes;
+  layout.workspace_bytes = bytes_of(slots, slot_bytes);
   if (plan.parts > 1)
-    layout.record_bytes = plan.units * plan.splits * plan.record_bytes +
-                          aligned(plan.units * static_cast<std::int64_t>(sizeof(std::int32_t)));
+    layout.record_bytes = bytes_of(plan.units, bytes_of(plan.splits, plan.record_bytes)) +
+                          aligned(bytes_of(plan.units, sizeof(std::int32_t)));
   if (layout.statistics) layout.order_bytes = aligned(RowOrder::bytes(plan, slots));
   return layout;
 }

@@ -113,8 +113,8 @@ TaskPlan cut(const Problem& problem, const Kernels& kernels, int threads, bool b
   if (plan.parts > 1)
     plan.record_bytes = plan.forward->record_bytes(
         std::min<std::int64_t>(rows, plan.forward->task_rows), problem.value_dim);
-  plan.workspace_bytes =
-      plan.slots * plan.slot_bytes + plan.units * plan.splits * plan.record_bytes;
+  plan.workspace_bytes = bytes_of(plan.slots, plan.slot_bytes) +
+                         bytes_of(plan.units, bytes_of(plan.splits, plan.record_bytes));
   return plan;
 }
 

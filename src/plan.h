@@ -53,6 +53,15 @@ constexpr std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
 }
 
+// Views may repeat rows by strides of 0 and claim any number of them for free: sizes of memory stop
+// at what no machine has, rather than pass the range of int64.
+inline constexpr std::int64_t kTooManyBytes = std::int64_t{1} << 58;
+constexpr std::int64_t bytes_of(std::int64_t count, std::int64_t bytes) {
+  std::int64_t product = 0;
+  const bool passes = __builtin_mul_overflow(count, bytes, &product);
+  return passes || product > kTooManyBytes ? kTooManyBytes : product;
+}
+
 // `threads`: how many may be used, at least 1. Cost: O(B), no allocation.
 TaskPlan make_plan(const Problem& problem, const Kernels& kernels, int threads);
 

@@ -38,7 +38,8 @@ void start_statistics(const Problem& problem, Stats* stats) {
 
 std::int64_t RowOrder::bytes(const TaskPlan& plan, int slots) {
   const std::int64_t per_buffer = row_bytes(plan) + histogram_counts(plan) * kCountBytes;
-  return (slots + plan.units) * per_buffer + (plan.units + plan.set_count()) * kCountBytes;
+  return bytes_of(slots, per_buffer) + bytes_of(plan.units, per_buffer + kCountBytes) +
+         bytes_of(plan.set_count(), kCountBytes);
 }
 
 RowOrder::RowOrder(const Problem& problem, const TaskPlan& plan, int slots, char* memory)

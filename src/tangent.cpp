@@ -27,8 +27,8 @@ Tensor scratch_view(const Problem& p, char* data, std::initializer_list<std::int
                                  : view(reinterpret_cast<float*>(data), extents);
 }
 
-std::int64_t bytes_of(const Problem& p, std::int64_t columns) {
-  return aligned(p.batch * p.q_heads * p.q_len * columns * size_bytes(p.numbers));
+std::int64_t row_bytes(const Problem& p, std::int64_t columns) {
+  return aligned(bytes_of(p.batch * p.q_heads * p.q_len, bytes_of(columns, size_bytes(p.numbers))));
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ Error jvp(const ConstTensor& query, const ConstTensor& key, const ConstTensor& v
   if (kernels == nullptr) return error;
   const TangentPlan plan = make_tangent_plan(checked.problem, *kernels, allowed_threads(options));
   Executor& executor = choose_executor(options, plan.slots);
-  const std::int64_t bytes = executor.slots() * plan.slot_bytes;
+  const std::int64_t bytes = bytes_of(executor.slots(), plan.slot_bytes);
   const Scratch scratch(bytes);
   if (scratch.data() == nullptr) return out_of_memory("jvp", bytes);
   run_jvp(checked, plan, executor, scratch.data());
@@ -73,10 +73,11 @@ Error double_backward(const ConstTensor& query, const ConstTensor& key, const Co
   Executor& first_executor = choose_executor(options, first.slots);
   Executor& second_executor = choose_executor(options, second.slots);
   const BackwardLayout layout = lay_out(checked, second, second_executor.slots());
-  const std::int64_t out_bytes = checked.out_tangent.given() ? 0 : bytes_of(p, p.value_dim);
-  const std::int64_t lse_bytes = checked.lse_tangent.given() ? 0 : bytes_of(p, 1);
+  const std::int64_t out_bytes = checked.out_tangent.given() ? 0 : row_bytes(p, p.value_dim);
+  const std::int64_t lse_bytes = checked.lse_tangent.given() ? 0 : row_bytes(p, 1);
   const std::int64_t bytes =
-      out_bytes + lse_bytes + std::max(layout.bytes(), first_executor.slots() * first.slot_bytes);
+      out_bytes + lse_bytes +
+      std::max(layout.bytes(), bytes_of(first_executor.slots(), first.slot_bytes));
   const Scratch scratch(bytes);
   if (scratch.data() == nullptr) return out_of_memory("double_backward", bytes);
   char* memory = scratch.data();

@@ -1,6 +1,7 @@
 // Plan: the bits of attention() in memory that is sized once, and no allocation after the first
 // call. malloc and its kin are counted by the linker's --wrap (tests/CMakeLists.txt).
 #include <poise/plan.h>
+#include <poise/tangent.h>
 
 #include <gtest/gtest.h>
 
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/isa.h"
@@ -171,6 +173,61 @@ TEST(workspace, a_call_that_needs_more_than_was_planned_is_refused_and_writes_no
   EXPECT_TRUE(static_cast<bool>(small.make(nullptr)));
   alignas(64) char memory[128] = {};
   EXPECT_EQ(plan.use_workspace(memory + 8).message(), "[plan] memory: not aligned to 64 bytes");
+}
+
+// A pool of any size, whose threads nobody calls.
+class IdlePool : public Executor {
+ public:
+  explicit IdlePool(int slots) : slots_(slots) {}
+  void run(std::int64_t, void (*)(void*, std::int64_t, int), void*) override {
+    ADD_FAILURE() << "ran with less memory than it needs";
+  }
+  int slots() const override { return slots_; }
+
+ private:
+  int slots_;
+};
+
+// Strides of 0 claim any number of elements for free; no machine has the memory of such calls.
+TEST(workspace, sizes_beyond_int64_are_refused_as_beyond_memory) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 61, kWide = std::int64_t{1} << 32;
+  std::vector<float> numbers(64), written(64), row(1);
+  const float one = 1;
+  const auto query = view(std::as_const(numbers).data(), {1, 1, 64, 1});
+  const auto keys = view(&one, {1, 1, kMany, 1}, {0, 0, 0, 0});
+  const auto wide = view(&one, {1, 1, 1, kWide}, {0, 0, 0, 0});
+  const auto out = view(written.data(), {1, 1, 64, 1});
+  Options two, many;
+  two.threads = 2;
+  for (int power : {21, 22, 31}) {
+    IdlePool pool(static_cast<int>((std::int64_t{1} << power) - (power == 31)));
+    many.executor = &pool;
+    EXPECT_EQ(attention(wide, wide, view(&one, {1, 1, 1, 1}), view(row.data(), {1, 1, 1, 1}), many)
+                  .code(),
+              ErrorCode::out_of_memory)
+        << power;
+  }
+  // A kept block is not what is handed out for a size that passed the range.
+  ASSERT_EQ(attention(query, view(&one, {1, 1, 1, 1}), view(&one, {1, 1, 1, 1}), out).message(),
+            "");
+  written.assign(64, 7.0f);
+  EXPECT_EQ(attention(query, keys, keys, out, two).code(), ErrorCode::out_of_memory);
+  Plan plan;
+  ASSERT_EQ(Plan::make(query, keys, keys, out, two, {}, &plan).message(), "");
+  EXPECT_GT(plan.workspace_bytes(), std::int64_t{1} << 50);
+  EXPECT_EQ(plan.attention(query, keys, keys, out, two).code(), ErrorCode::out_of_memory);
+  EXPECT_EQ(written, std::vector<float>(64, 7.0f));
+
+  const auto queries = view(&one, {1, 1, kMany, 1}, {0, 0, 0, 0});
+  const auto rows = view(&one, {1, 1, kMany}, {0, 0, 0});
+  const auto key = view(&one, {1, 1, 1, 1});
+  Forward forward;
+  forward.out = queries;
+  forward.lse = rows;
+  SecondGradients second;
+  second.key = view(row.data(), {1, 1, 1, 1});
+  EXPECT_EQ(double_backward(queries, key, key, forward, {queries, {}}, {}, second).code(),
+            ErrorCode::out_of_memory);
 }
 
 TEST(workspace, a_moved_plan_keeps_its_memory) {
