@@ -124,6 +124,8 @@ TEST(cpu, an_unknown_isa_is_refused_and_changes_nothing) {
   EXPECT_EQ(error.code(), ErrorCode::unsupported);
   EXPECT_EQ(active_isa(), before);
   EXPECT_EQ(find_kernels("sse9"), nullptr);
+  EXPECT_EQ(set_isa(std::string("scalar\0x", 8)).code(), ErrorCode::unsupported);
+  EXPECT_EQ(active_isa(), before);
 }
 
 TEST(cpu, an_isa_this_machine_lacks_is_refused_by_name) {

@@ -83,10 +83,10 @@ std::string names(Wanted wanted) {
 }
 
 // Looks a name up; null with the refusal of `argument` in *error when it is not to be had.
-const Kernels* select(const char* name, Argument argument, Error* error) {
+const Kernels* select(const std::string& name, Argument argument, Error* error) {
   if (const Kernels* kernels = find_kernels(name)) return kernels;
   for (const Isa& isa : kIsas)
-    if (isa.name == std::string_view(name)) {
+    if (isa.name == name) {
       *error = refuse(ErrorCode::unsupported, argument, "\"{}\" does not run here, where {} do",
                       {name, names(runs_here)});
       return nullptr;
@@ -132,9 +132,9 @@ const Kernels* active_kernels(Error* error) {
   return forced != nullptr ? forced : isa.kernels;
 }
 
-const Kernels* find_kernels(const char* name) {
+const Kernels* find_kernels(std::string_view name) {
   for (const Isa& isa : kIsas)
-    if (isa.name == std::string_view(name) && runs_here(isa)) return isa.kernels;
+    if (isa.name == name && runs_here(isa)) return isa.kernels;
   return nullptr;
 }
 
@@ -157,7 +157,7 @@ Error set_isa(const std::string& isa) {
   const Kernels* kernels = nullptr;
   if (!isa.empty()) {
     Error error;
-    kernels = select(isa.c_str(), {"set_isa", "isa"}, &error);
+    kernels = select(isa, {"set_isa", "isa"}, &error);
     if (error) return error;
   }
   forced_kernels.store(kernels, std::memory_order_release);

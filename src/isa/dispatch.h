@@ -6,12 +6,14 @@
 
 #include "kernels/kernels.h"
 
+#include <string_view>
+
 namespace poise {
 
 // The kernels calls use now; null with *error set when POISE_ISA names an unknown or missing one.
 const Kernels* active_kernels(Error* error);
 
 // The kernels of one instruction set by name; null when this build or CPU lacks it.
-const Kernels* find_kernels(const char* name);
+const Kernels* find_kernels(std::string_view name);
 
 }  // namespace poise
