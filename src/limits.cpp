@@ -17,9 +17,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <memory>
-#include <new>
 #include <optional>
 
 namespace poise {
@@ -106,8 +106,12 @@ Error measure_limits(const LimitsRequest& request, MachineLimits* limits) {
   if (!(request.seconds > 0) || !std::isfinite(request.seconds))
     return refuse(ErrorCode::bad_value, {kCall, "seconds"}, "{} is not positive and finite",
                   {text(request.seconds)});
+  if (limits == nullptr)
+    return refuse(ErrorCode::bad_value, {kCall, "limits"}, "null, expected limits to fill", {});
   const std::int64_t count = request.stream_bytes / static_cast<std::int64_t>(sizeof(float));
-  const std::unique_ptr<float[]> memory(new (std::nothrow) float[static_cast<std::size_t>(count)]);
+  // Not new[], which throws at sizes near the range of int64 even when asked not to.
+  const std::unique_ptr<float, void (*)(void*)> memory(
+      static_cast<float*>(std::malloc(static_cast<std::size_t>(request.stream_bytes))), std::free);
   if (memory == nullptr)
     return refuse(ErrorCode::out_of_memory, {kCall, "stream_bytes"}, "no memory for {} bytes",
                   {text(request.stream_bytes)});
@@ -117,7 +121,7 @@ Error measure_limits(const LimitsRequest& request, MachineLimits* limits) {
   measured.threads = request.threads > 0 ? request.threads : default_threads();
   measured.stream_bytes = request.stream_bytes;
   for (const std::string& isa : available_isas())
-    measured.peaks.push_back(measure_peak(*find_kernels(isa.c_str()), request.seconds, 1));
+    measured.peaks.push_back(measure_peak(*find_kernels(isa), request.seconds, 1));
   measured.peak_together = measure_peak(*kernels, request.seconds, measured.threads);
   const auto stream = [&](int threads) {
     return best_rate(
@@ -142,6 +146,8 @@ Error multiply_add(DType dtype, std::int64_t rounds, int threads, double* flops)
   if (rounds < 0)
     return refuse(ErrorCode::bad_value, {kCall, "rounds"}, "{} is negative", {text(rounds)});
   if (error = check_threads(kCall, threads, 1); error) return error;
+  if (flops == nullptr)
+    return refuse(ErrorCode::bad_value, {kCall, "flops"}, "null, expected a number to fill", {});
   *flops = multiply_add_on(dtype == DType::f64 ? kernels->f64 : kernels->f32, rounds, threads);
   return {};
 }

@@ -140,8 +140,16 @@ TEST(Limits, refuse_requests_outside_their_range) {
     expect_refused(measure_limits(request, &limits), ErrorCode::bad_value, "[limits] threads: ");
   }
   LimitsRequest request = quick_request();
-  request.stream_bytes = 0;
-  expect_refused(measure_limits(request, &limits), ErrorCode::bad_value, "[limits] stream_bytes: ");
+  for (std::int64_t bytes : {std::int64_t{-1}, std::int64_t{0}, std::int64_t{3}}) {
+    request.stream_bytes = bytes;
+    expect_refused(measure_limits(request, &limits), ErrorCode::bad_value,
+                   "[limits] stream_bytes: ");
+  }
+  for (std::int64_t bytes : {INT64_MAX, INT64_MAX / 2, std::int64_t{1} << 60}) {
+    request.stream_bytes = bytes;
+    expect_refused(measure_limits(request, &limits), ErrorCode::out_of_memory, "stream_bytes: no");
+  }
+  expect_refused(measure_limits(quick_request(), nullptr), ErrorCode::bad_value, "limits: null");
   EXPECT_EQ(limits.threads, -7) << "nothing is written on refusal";
 
   double flops = -7;
@@ -149,6 +157,7 @@ TEST(Limits, refuse_requests_outside_their_range) {
   expect_refused(multiply_add(DType::f32, -1, 1, &flops), ErrorCode::bad_value, "rounds: -1");
   expect_refused(multiply_add(DType::f32, 1, 0, &flops), ErrorCode::bad_value, "threads: 0");
   EXPECT_EQ(flops, -7);
+  expect_refused(multiply_add(DType::f32, 1, 1, nullptr), ErrorCode::bad_value, "flops: null");
   const float numbers[4] = {};
   expect_refused(read_memory(nullptr, 4, 1), ErrorCode::bad_layout, "data: null");
   expect_refused(read_memory(numbers, -4, 1), ErrorCode::bad_layout, "bytes: -4");

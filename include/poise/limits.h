@@ -22,8 +22,8 @@ struct PeakRate {
 
 struct LimitsRequest {
   int threads = 0;  // of the rates together; 1 ... 4096, 0 = default_threads()
-  std::int64_t stream_bytes = std::int64_t{256} << 20;  // read in a row; > 0, and several times the
-                                                        // last-level cache for memory's own rate
+  std::int64_t stream_bytes = std::int64_t{256} << 20;  // read in a row; >= 4, and several times
+                                                        // the last-level cache for memory's rate
   double seconds = 0.2;                                 // per rate; > 0 and finite
 };
 
