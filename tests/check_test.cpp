@@ -87,6 +87,19 @@ const std::vector<Case>& tensor_cases() {
        [](Call& c) { c.key.rank = 3; }},
       {bad_shape, "[forward] value: rank 7, expected 4 for [B, Hkv, Lk, Dv]",
        [](Call& c) { c.value.rank = 7; }},
+      // A fifth extent, and another number of strides than extents.
+      {bad_shape, "[forward] query: rank 5, expected 4 for [B, Hq, Lq, D]",
+       [](Call& c) {
+         c.query = view(c.q.data(), {2, 4, 3, 4, 2});
+       }},
+      {bad_shape, "[forward] key: rank -1, expected 4 for [B, Hkv, Lk, D]",
+       [](Call& c) {
+         c.key = view(c.k.data(), {2, 2, 5, 8}, {80, 40});
+       }},
+      {bad_shape, "[forward] out: rank -1, expected 4 for [B, Hq, Lq, Dv]",
+       [](Call& c) {
+         c.out = view(c.o.data(), {2, 4, 3, 6}, {72, 18, 6, 1, 1});
+       }},
       {bad_shape, "[forward] out: rank -1, expected 4 for [B, Hq, Lq, Dv]",
        [](Call& c) { c.out.rank = -1; }},
       {bad_dtype, "[forward] query: dtype i32 is not one of f32, f64, f16, bf16",

@@ -93,6 +93,8 @@ struct DTypeOf<std::int64_t> {
 };
 
 inline constexpr int kMaxRank = 4;
+// Of a view with another number of strides than extents. Calls refuse it, and ranks above kMaxRank.
+inline constexpr int kNoRank = -1;
 
 // `Data` is `void` for tensors poise writes and `const void` for those it only reads.
 template <class Data>
@@ -132,15 +134,26 @@ constexpr View contiguous_view(T* data, DType dtype, std::initializer_list<std::
   View t;
   t.data = data;
   t.dtype = dtype;
+  int axes = 0;
   for (std::int64_t e : extents)
-    if (t.rank < kMaxRank) t.extents[static_cast<std::size_t>(t.rank++)] = e;
+    if (axes < kMaxRank) t.extents[static_cast<std::size_t>(axes++)] = e;
+  t.rank = static_cast<int>(extents.size());
   std::int64_t step = 1;
-  for (int a = t.rank - 1; a >= 0; --a) {
+  for (int a = axes - 1; a >= 0; --a) {
     t.strides[static_cast<std::size_t>(a)] = step;
     // An extent of 0 would zero the outer strides; overflow is left for the call's check to refuse.
     const std::int64_t e = t.extents[static_cast<std::size_t>(a)];
     if (__builtin_mul_overflow(step, e > 0 ? e : 1, &step)) step = INT64_MAX;
   }
+  return t;
+}
+
+template <class View>
+constexpr View with_strides(View t, std::initializer_list<std::int64_t> strides) {
+  int a = 0;
+  for (std::int64_t s : strides)
+    if (a < kMaxRank) t.strides[static_cast<std::size_t>(a++)] = s;
+  if (strides.size() != static_cast<std::size_t>(t.rank)) t.rank = kNoRank;
   return t;
 }
 }  // namespace detail
@@ -155,24 +168,16 @@ constexpr ConstTensor view(const T* data, std::initializer_list<std::int64_t> ex
   return detail::contiguous_view<ConstTensor>(data, DTypeOf<T>::value, extents);
 }
 
-// A strided view: view(pointer, {B, H, L, D}, {strides in elements}).
+// A strided view, one stride for each extent: view(pointer, {B, H, L, D}, {strides in elements}).
 template <class T>
 constexpr Tensor view(T* data, std::initializer_list<std::int64_t> extents,
                       std::initializer_list<std::int64_t> strides) {
-  Tensor t = view(data, extents);
-  int a = 0;
-  for (std::int64_t s : strides)
-    if (a < t.rank) t.strides[static_cast<std::size_t>(a++)] = s;
-  return t;
+  return detail::with_strides(view(data, extents), strides);
 }
 template <class T>
 constexpr ConstTensor view(const T* data, std::initializer_list<std::int64_t> extents,
                            std::initializer_list<std::int64_t> strides) {
-  ConstTensor t = view(data, extents);
-  int a = 0;
-  for (std::int64_t s : strides)
-    if (a < t.rank) t.strides[static_cast<std::size_t>(a++)] = s;
-  return t;
+  return detail::with_strides(view(data, extents), strides);
 }
 
 }  // namespace poise
