@@ -80,6 +80,10 @@ void check_case(const BenchCase& bench, int threads) {
     throw Failure("--shape: " + bench.shape_text() + " takes " +
                   digits(bench.tensor_bytes() / (1 << 30)) + " GiB, and " +
                   digits(available / (1 << 30)) + " GiB are free");
+  if (bench.flops() == 0)
+    throw usage_failure("--shape: " + bench.shape_text() + ": with this " +
+                        (bench.window > 0 ? "--window" : "--causal") +
+                        " no query sees a key, and there is nothing to time");
 }
 
 MachineLimits limits_of(const Machine& machine, const BenchSettings& settings) {
@@ -146,7 +150,7 @@ Run add_bench(CLI::App& app) {
   arguments->causal.add_to(*verb);
   verb->add_option("--window", arguments->window,
                    "a query sees W keys at most, the last of them on its diagonal")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, INT64_MAX))
       ->type_name("W");
   verb->add_option("--dtype", arguments->dtype, "f32, f64, f16 or bf16, for every shape")
       ->check(CLI::IsMember({"f32", "f64", "f16", "bf16"}))

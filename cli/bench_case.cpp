@@ -26,12 +26,12 @@ BenchCase::Keys keys_of_row(const BenchCase& bench, std::int64_t i) {
   const std::int64_t kv_len = bench.shape.kv_len;
   const bool limited = bench.causal.kind() != Causal::Kind::none || bench.window > 0;
   if (!limited) return {0, kv_len};
-  const std::int64_t last = std::clamp(i + diagonal_of(bench) + 1, std::int64_t{0}, kv_len);
-  const std::int64_t first =
-      bench.window > 0
-          ? std::clamp(i + diagonal_of(bench) + 1 - bench.window, std::int64_t{0}, last)
-          : 0;
-  return {first, last - first};
+  // Diagonal and window may each be any int64.
+  using Wide = __int128;
+  const Wide end = static_cast<Wide>(i) + diagonal_of(bench) + 1;
+  const Wide last = std::clamp<Wide>(end, 0, kv_len);
+  const Wide first = bench.window > 0 ? std::clamp<Wide>(end - bench.window, 0, last) : 0;
+  return {static_cast<std::int64_t>(first), static_cast<std::int64_t>(last - first)};
 }
 
 }  // namespace
@@ -53,7 +53,8 @@ std::string BenchCase::name() const {
   else if (is_causal)
     text += " causal";
   // Where there is one diagonal only, its name says nothing.
-  if (is_causal && shape.q_len != shape.kv_len) text += ' ' + causal_text(causal);
+  const bool one_diagonal = shape.q_len == shape.kv_len && diagonal_of(*this) == 0;
+  if (is_causal && !one_diagonal) text += ' ' + causal_text(causal);
   return text;
 }
 

@@ -45,6 +45,5 @@ std::string fixed(double value, int decimals);
 std::string plain(double value);
 std::string threads_text(int threads);
 std::string cpu_text(const BenchResult& result);  // processor, cores, instruction set
-const char* level_name(StatsLevel level);
 
 }  // namespace poise::cli

@@ -88,7 +88,7 @@ Json shape_json(const BenchCase& bench, const BenchFigures& figures) {
                                        ? Json(static_cast<std::int64_t>(*figures.memory_bytes))
                                        : Json(nullptr)}};
   for (const StatsCost& cost : figures.stats)
-    json["statistics"].push_back({{"level", level_name(cost.level)},
+    json["statistics"].push_back({{"level", name(cost.level)},
                                   {"more_time_percent_best", cost.percent_best},
                                   {"more_time_percent_median", cost.percent_median}});
   return json;

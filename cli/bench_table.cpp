@@ -83,20 +83,6 @@ std::string cpu_text(const BenchResult& result) {
          std::to_string(machine.cores) + (machine.cores == 1 ? " core, " : " cores, ") + result.isa;
 }
 
-const char* level_name(StatsLevel level) {
-  switch (level) {
-    case StatsLevel::off:
-      return "off";
-    case StatsLevel::max:
-      return "max";
-    case StatsLevel::core:
-      return "core";
-    case StatsLevel::full:
-      return "full";
-  }
-  return "?";
-}
-
 std::string bench_head(const BenchResult& result) {
   std::string text = cpu_text(result) + "; poise " POISE_VERSION ", " + compiler_text() + "; " +
                      result.date + "\n\nLimits\n";
@@ -109,10 +95,10 @@ std::string bench_head(const BenchResult& result) {
   text += "\nAttention, " + threads_text(result.settings.threads) + ", " +
           plain(result.settings.seconds) + " s per shape\n";
   const std::size_t width = name_width(result);
-  std::string first = left("", width) + right("ms of one call", 18) + right("", 25) +
+  std::string first = left("", width) + right("ms of one call", 20) + right("", 29) +
                       right("% of limit", 15) + right("MiB", 8);
-  std::string second = left("B,Hq,Hkv,Lq,Lk,D", width) + right("best", 9) + right("median", 9) +
-                       right("rate", 8) + right("limit", 8) + left("", 9) + right("best", 7) +
+  std::string second = left("B,Hq,Hkv,Lq,Lk,D", width) + right("best", 10) + right("median", 10) +
+                       right("rate", 10) + right("limit", 10) + left("", 9) + right("best", 7) +
                        right("median", 8) + right("added", 8);
   if (result.settings.stats) {
     first += right("statistics, % more", 24);
@@ -128,9 +114,9 @@ std::string bench_row(const BenchResult& result, std::size_t index) {
   const bool memory = figures.memory_bound();
   const double work = memory ? static_cast<double>(bench.kv_bytes()) : bench.flops();
   std::string row =
-      left(bench.name(), name_width(result)) + right(digits(1e3 * figures.best_s), 9) +
-      right(digits(1e3 * figures.median_s), 9) + right(digits(work / figures.best_s / kGiga), 8) +
-      right(digits(limit.rate / kGiga), 8) + left(memory ? " GB/s" : " GFLOP/s", 9) +
+      left(bench.name(), name_width(result)) + right(digits(1e3 * figures.best_s), 10) +
+      right(digits(1e3 * figures.median_s), 10) + right(digits(work / figures.best_s / kGiga), 10) +
+      right(digits(limit.rate / kGiga), 10) + left(memory ? " GB/s" : " GFLOP/s", 9) +
       right(fixed(limit.percent_best, 1), 7) + right(fixed(limit.percent_median, 1), 8) +
       right(memory_text(figures), 8);
   for (const StatsCost& cost : figures.stats) row += right(signed_percent(cost.percent_median), 8);

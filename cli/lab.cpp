@@ -68,7 +68,7 @@ Run add_lab(CLI::App& app) {
     CLI::App& one = *experiment.verb;
     one.add_option("--seed", arguments->settings.seed,
                    "where the random numbers begin; 1 unless given")
-        ->check(CLI::NonNegativeNumber)
+        ->check(whole_number(0, UINT64_MAX))
         ->type_name("S");
     add_threads(one, &arguments->settings.threads);
     one.add_option("--json", arguments->json, "write every number as JSON")->type_name("F");

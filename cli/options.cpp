@@ -7,6 +7,7 @@
 
 #include "failure.h"
 
+#include <charconv>
 #include <iterator>
 #include <optional>
 
@@ -91,6 +92,18 @@ void ScoreOptions::set_scale(Inputs& inputs, DType dtype, Options* options) cons
   } else {
     options->scale_per_head = inputs.floats("--scale", scale_text_, dtype);
   }
+}
+
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
+  const auto refuse = [least, most](const std::string& text) -> std::string {
+    std::uint64_t number = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, problem] = std::from_chars(text.data(), end, number);
+    if (problem == std::errc() && stop == end && number >= least && number <= most) return {};
+    return "'" + text + "' is not a whole number in " + std::to_string(least) + " ... " +
+           std::to_string(most);
+  };
+  return CLI::Validator(refuse, "", "whole number");
 }
 
 void add_threads(CLI::App& app, int* threads) {

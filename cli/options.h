@@ -57,6 +57,9 @@ Shape parse_shape(const std::string& option, const std::string& text);
 Causal parse_causal(const std::string& option, const std::string& text);
 std::string causal_text(const Causal& causal);
 
+// Refuses what is no whole number in [least, most], in one sentence.
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most);
+
 // Adds --threads.
 void add_threads(CLI::App& app, int* threads);
 

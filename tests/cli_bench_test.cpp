@@ -107,6 +107,8 @@ TEST(Bench, counts_only_what_masks_leave_visible) {
   using Needs = std::pair<double, double>;
   // 4 D flops a pair and query head; 2 D elements a key and kv head.
   EXPECT_EQ(needs({"--shape", "1,2,1,8,8,16"}), Needs(4 * 16 * 2 * 64, 2 * 16 * 8 * 4));
+  EXPECT_EQ(needs({"--shape", "1,2,1,8,8,16", "--causal", "9223372036854775807"}),
+            Needs(4 * 16 * 2 * 64, 2 * 16 * 8 * 4));
   EXPECT_EQ(needs({"--shape", "1,2,1,8,8,16", "--causal"}), Needs(4 * 16 * 2 * 36, 2 * 16 * 8 * 4));
   EXPECT_EQ(needs({"--shape", "1,2,1,4,10,16", "--causal", "top_left"}),
             Needs(4 * 16 * 2 * 10, 2 * 16 * 4 * 4));
@@ -177,7 +179,13 @@ TEST(Bench, refuses_what_it_cannot_time_before_it_times_anything) {
   expect_refused({"--shape", "1,2,2,4,5,6", "--causal"}, 2, "--causal: with 4 queries and 5 keys");
   expect_refused({"--causal"}, 2, "--causal: describes --shape");
   expect_refused({"--window", "4"}, 2, "--window: describes --shape");
-  expect_refused({"--shape", "1,2,2,4,4,6", "--window", "0"}, 2, "--window");
+  for (const char* window : {"0", "-1", "2.5", "99999999999999999999"})
+    expect_refused({"--shape", "1,2,2,4,4,6", "--window", window}, 2,
+                   std::string("--window: '") + window +
+                       "' is not a whole number in 1 ... 9223372036854775807");
+  expect_refused({"--shape", "1,2,2,4,4,6", "--causal", "-4"}, 2, "with this --causal no query");
+  expect_refused({"--shape", "1,2,2,4,4,6", "--causal", "9", "--window", "3"}, 2,
+                 "with this --window no query");
   expect_refused({"--shape", "1,2,2,4,4,6", "--dtype", "i8"}, 2, "--dtype");
   expect_refused({"--shape", "1,2,2,4,4,6", "--threads", "0"}, 2, "--threads");
 }
