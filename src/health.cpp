@@ -235,6 +235,16 @@ std::vector<WhatIfReadout> read_what_ifs(const Stats& as_it_is,
   return all;
 }
 
+double advised_factor(const HeadHealth& head) {
+  for (const Flag& flag : head.flags) {
+    const bool of_scale = flag.kind == VerdictKind::saturated ||
+                          flag.kind == VerdictKind::diffuse ||
+                          flag.kind == VerdictKind::dead_gradient;
+    if (of_scale && std::isfinite(flag.factor)) return flag.factor;
+  }
+  return kNaN;
+}
+
 Health judge(const Stats& stats, const Thresholds& thresholds, const JudgeContext& context) {
   Health health;
   for (std::size_t h = 0; h < stats.heads.size(); ++h) {

@@ -184,13 +184,8 @@ std::string describe(const WhatIf& change) {
 std::vector<double> advised_factors(const Health& health) {
   std::vector<double> factors;
   for (const HeadHealth& head : health.heads) {
-    const auto of_scale = [](const Flag& flag) {
-      const bool shape = flag.kind == VerdictKind::saturated || flag.kind == VerdictKind::diffuse ||
-                         flag.kind == VerdictKind::dead_gradient;
-      return shape && std::isfinite(flag.factor);
-    };
-    const auto found = std::find_if(head.flags.begin(), head.flags.end(), of_scale);
-    factors.push_back(found != head.flags.end() ? found->factor : 1);
+    const double factor = advised_factor(head);
+    factors.push_back(std::isnan(factor) ? 1 : factor);
   }
   return factors;
 }

@@ -337,6 +337,19 @@ TEST(report_html, what_the_scale_does_is_drawn_from_heads_run_at_other_scales) {
   EXPECT_TRUE(contains(page, "A first-order guess of ΔH says"));
 }
 
+TEST(report_html, the_remedy_of_a_hot_and_saturated_head_is_the_factor_of_its_spread) {
+  LayerInput layer = large_layer(1);
+  const auto title = [](const LayerInput& shown) {
+    const std::string page = page_of({shown}), begin = "<title id=\"remedy-chart-t\">";
+    const std::size_t at = page.find(begin);
+    return page.substr(at, page.find("</title>", at) - at);
+  };
+  const std::string cool = title(layer);
+  EXPECT_TRUE(contains(cool, "one-hot rows to")) << cool;
+  for (HeadStats& head : layer.stats.heads) head.scores.max = 160;
+  EXPECT_EQ(title(layer), cool);
+}
+
 TEST(report_html, without_a_usual_scale_among_the_what_ifs_the_extreme_factors_are_drawn) {
   LayerInput layer = large_layer(1);
   layer.what_ifs.erase(layer.what_ifs.begin(), layer.what_ifs.begin() + 2);  // no scale, 1/64

@@ -148,6 +148,26 @@ TEST(report_text, the_sample_names_its_heads_the_reason_and_the_factor) {
   EXPECT_TRUE(contains(why->numbers, "Var(q·k) is 7197 in L0 H3 where the textbook has 32"));
 }
 
+// The last column of the table, the factor, in the line of this head.
+std::string last_column(const std::string& page, const std::string& head) {
+  std::string last;  // findings come before the table
+  for (const std::string& line : lines_of(page))
+    if (contains(line, head + " ")) last = line.substr(line.find_last_of(' ') + 1);
+  return last;
+}
+
+TEST(report_text, the_factor_of_the_table_is_one_of_the_scale_for_hot_heads_too) {
+  HeadStats wide = head_of_spread(kWide), hot = head_of_spread(1);
+  wide.scores.max = hot.scores.max = 400;
+  const Report report = report_of({layer_of({wide, hot})});
+  const HeadAdvice& advice = report.heads[0].health.advice;
+  ASSERT_EQ(advice.facts.rule, WeightRule::mha);  // Wq and Wk share the factor: its root for each
+  const std::string page = to_text(report, {});
+  EXPECT_EQ(last_column(page, "L0 H0"), "0.067") << page;  // σ* / σ, which makes it cool as well
+  EXPECT_NEAR(advice.spread_factor, 0.067, 5e-4);
+  EXPECT_EQ(last_column(page, "L0 H1"), "0.25") << page;  // 100 / 400
+}
+
 HeadStats with_transmission(HeadStats head, double measured, double expected) {
   const auto rows = static_cast<double>(head.measured_rows);
   head.gradient.measured_rows = head.measured_rows;

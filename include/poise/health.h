@@ -196,6 +196,11 @@ struct Health {
 Health judge(const Stats& stats, const Thresholds& thresholds = {},
              const JudgeContext& context = {});
 
+// The factor by which the head's flags ask its scale to be multiplied (saturated, diffuse, dead
+// gradient), the most severe first; NaN where none does. That of hot is not among them: it is of
+// weights, and for the scale it is advice.gamma.
+double advised_factor(const HeadHealth& head);
+
 // A short plain-text summary: one line of counts, then each flag with evidence and remedy.
 std::string to_text(const Health& health);
 

@@ -41,8 +41,7 @@ struct WhatIf {
 // factor_per_head.
 std::string describe(const WhatIf& what_if);
 
-// The factor by which each head's flags ask its scale to be multiplied (saturated, diffuse, dead
-// gradient); 1 where none does. One entry per head: WhatIf::factor_per_head.
+// advised_factor() (health.h) of each head, 1 where there is none: WhatIf::factor_per_head.
 std::vector<double> advised_factors(const Health& health);
 
 // Runs the call once for each what-if and appends to *results, in their order.

@@ -31,12 +31,7 @@ std::string place(const ReportHead& head) {
          ")";
 }
 
-std::string factor(const ReportHead& head) {
-  for (const Flag& flag : head.health.flags) {
-    if (!std::isnan(flag.factor)) return number(flag.factor);
-  }
-  return number(std::nan(""));
-}
+std::string factor(const ReportHead& head) { return number(scale_factor(head)); }
 
 using enum VerdictKind;
 

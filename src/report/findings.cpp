@@ -104,6 +104,13 @@ const Flag* find_flag(const ReportHead& head, VerdictKind kind) {
   return nullptr;
 }
 
+double scale_factor(const ReportHead& head) {
+  const double of_shape = advised_factor(head.health);
+  if (!std::isnan(of_shape)) return of_shape;
+  const Flag* hot = find_flag(head, VerdictKind::hot);
+  return hot && std::isfinite(hot->factor) ? head.health.advice.gamma : std::nan("");
+}
+
 std::int64_t nonfinite_rows(const Report& report) {
   std::int64_t rows = 0;
   for (const ReportHead& head : report.heads) rows += head.nonfinite_rows;

@@ -35,6 +35,10 @@ void write_headline(Report& report);
 // The flag of this kind of a head; null when it did not fire.
 const Flag* find_flag(const ReportHead& head, VerdictKind kind);
 
+// What the scale of a head is to be multiplied by: what flags of shape ask for, else QK-clip's
+// gamma where the head is hot; NaN where neither.
+double scale_factor(const ReportHead& head);
+
 std::int64_t nonfinite_rows(const Report& report);
 double largest_dot(const Report& report);  // largest |q.k|; NaN when nothing was measured
 // How a sentence calls a key: "token c" if it has one, spelled as given (c and C may be different

@@ -139,7 +139,9 @@ std::string glossary_html(const Report& report) {
       {"sink", "a key that most rows weigh heavily, often the first; normal"},
       {"watches",
        "most frequent place of the largest weight, as an offset from the query or a key"},
-      {"factor", "multiply the scale by this to reach the target σ" + target},
+      {"factor", "multiply the scale by this to reach the target σ" + target +
+                     "; where a head is hot and not too wide, a largest score of " +
+                     number(report.input.thresholds.hot_bad)},
   };
   if (report.has_gradient) {
     entries.push_back({"passes",

@@ -3,6 +3,7 @@
 // digits, three from kManyHeads on: `poise report --json` has all of them. At most 200 bytes a
 // head.
 #include "report/figure.h"
+#include "report/findings.h"
 #include "report/html_parts.h"
 #include "report/json_value.h"
 
@@ -20,13 +21,6 @@ struct DataColumn {
   const char* key;  // as in docs/report-json.md
   double (*value)(const ReportHead& head);
 };
-
-double advised(const ReportHead& head) {
-  for (const Flag& flag : head.health.flags) {
-    if (!std::isnan(flag.factor)) return flag.factor;
-  }
-  return std::nan("");
-}
 
 const std::vector<DataColumn>& data_columns() {
   using Head = const ReportHead&;
@@ -50,7 +44,7 @@ const std::vector<DataColumn>& data_columns() {
       {"effective_keys", [](Head h) { return h.health.readout.effective_keys; }},
       {"near_tie", [](Head h) { return h.health.readout.near_tie; }},
       {"sink_weight", [](Head h) { return h.health.readout.sink_weight; }},
-      {"factor", advised},
+      {"factor", scale_factor},
       {"transmission", [](Head h) { return h.health.readout.transmission; }},
       {"expected_transmission",
        [](Head h) {
@@ -108,7 +102,7 @@ std::string histogram_text(const HeadHistogram& h) {
 
 // At the factor that a flag advises, recomputed: H/ln n, share of one-hot rows, trace, gain.
 std::string bought(const ReportHead& head) {
-  const double factor = advised(head);
+  const double factor = scale_factor(head);
   const WhatIfReadout* nearest = nullptr;
   double least = std::log(1.5);  // farther from the advised factor it says nothing about it
   for (const WhatIfReadout& w : head.what_ifs) {

@@ -3,6 +3,7 @@
 // In: what-ifs of the model. Out: figures; empty without what-ifs. Nothing here is estimated.
 #include "report/charts.h"
 #include "report/figure.h"
+#include "report/findings.h"
 #include "report/words.h"
 
 #include <algorithm>
@@ -270,12 +271,10 @@ std::vector<Trial> trials_of(const ReportHead& head) {
   return trials;
 }
 
-// The factor that a flag of this head gives, else 1.
+// The factor on the scale that flags of this head ask for, else 1.
 double advised(const ReportHead& head) {
-  for (const Flag& flag : head.health.flags) {
-    if (flag.factor > 0 && std::isfinite(flag.factor)) return flag.factor;
-  }
-  return 1;
+  const double factor = advised_factor(head.health);
+  return factor > 0 ? factor : 1;
 }
 
 const WhatIfReadout& nearest(const std::vector<Trial>& trials, double factor) {
@@ -353,7 +352,10 @@ std::string remedy_figure(const Report& report) {
   const auto from_to = [](double a, double b, auto text) { return text(a) + " → " + text(b); };
   std::string title, reading;
   if (factor == 1) {
-    title = head.name + " needs no factor: entropy " + fraction(now.entropy_ratio) + " as it is";
+    // A hot head has a factor, of its scores' size; their spread is what is told here.
+    const bool is_hot = find_flag(head, VerdictKind::hot) != nullptr;
+    title = (is_hot ? "The spread of " : "") + head.name + " needs no factor: entropy " +
+            fraction(now.entropy_ratio) + " as it is";
   } else if (then.gain > now.gain && now.above_99 >= 0.005) {
     title = at + " brings " + head.name + " from " + percent_sign(now.above_99) +
             " one-hot rows to " + percent_sign(then.above_99);
