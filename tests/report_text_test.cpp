@@ -156,6 +156,37 @@ std::string last_column(const std::string& page, const std::string& head) {
   return last;
 }
 
+TEST(report_text, long_names_of_layers_show_what_differs_and_json_has_them_whole) {
+  const auto layer = [](const std::string& number) {
+    LayerInput one = layer_of({head_of_spread(kWide)});
+    one.label = "model.language_model.transformer.layers." + number + ".self_attention";
+    return one;
+  };
+  const Report report = report_of({layer("0"), layer("17")});
+  EXPECT_EQ(report.heads[1].name, "…layers.17.self_attention H0");
+  for (const int width : {60, 100}) {
+    TextStyle style;
+    style.width = width;
+    const std::string page = to_text(report, style);
+    for (const char* number : {"0", "17"}) {
+      const std::string end = std::string(number) + ".self_attention";
+      EXPECT_TRUE(contains(page, end + " ■")) << page;     // the grid
+      EXPECT_TRUE(contains(page, end + " H0  ")) << page;  // the table
+    }
+  }
+  const std::string json = to_json(report);
+  EXPECT_TRUE(
+      contains(json, "\"layer\": \"model.language_model.transformer.layers.17.self_attention\""));
+  EXPECT_TRUE(contains(to_html(report), " named\""));
+  EXPECT_FALSE(contains(to_html(report_of({layer_of({head_of_spread(1)})})), " named\""));
+}
+
+TEST(report_text, the_heading_of_the_grid_is_whole_in_ascii) {
+  TextStyle style;
+  style.unicode = false;
+  EXPECT_TRUE(contains(to_text(report_of({layer_of({head_of_spread(1)})}), style), "spread sigma"));
+}
+
 TEST(report_text, the_factor_of_the_table_is_one_of_the_scale_for_hot_heads_too) {
   HeadStats wide = head_of_spread(kWide), hot = head_of_spread(1);
   wide.scores.max = hot.scores.max = 400;

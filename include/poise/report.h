@@ -86,7 +86,7 @@ inline constexpr int kTop1Points = 21;  // of ReportHead::top1_logit
 
 struct ReportHead {
   int layer = 0, head = 0;  // positions
-  std::string name;         // "L0 H3": the layer's label and the head, escaped by the faces
+  std::string name;         // "L0 H3": Report::layer_labels and the head, escaped by the faces
   double scale = 0;         // the scale the head ran with
   std::int64_t rows = 0, measured_rows = 0, empty_rows = 0, nonfinite_rows = 0, near_tie_rows = 0;
   double lse_min = 0, lse_max = 0;  // nats; infinite when no row was measured
@@ -108,7 +108,8 @@ struct ReportHead {
 
 // A layer over the steps of a run.
 struct ReportSeriesLayer {
-  SeriesLayer layer;           // label made safe to print
+  SeriesLayer layer;           // its label valid Unicode
+  std::string label;           // what the faces call it
   std::vector<Growth> growth;  // of each head's S+
   // The head that crosses tau first: the earliest that has, else the earliest expected to; -1 =
   // none.
@@ -132,6 +133,8 @@ struct Report {
   ReportInput input;    // without the statistics and the series: layers keep their labels only
   ReportSeries series;  // empty unless the input had one
   int layers = 0;
+  // What the faces call the layers: input.layers[i].label, of long names the part that differs.
+  std::vector<std::string> layer_labels;
   int widest_layer = 0;                // most heads in any layer
   std::int64_t head_dim = 0;           // 0 = layers differ, or none
   StatsLevel level = StatsLevel::off;  // the lowest of all layers

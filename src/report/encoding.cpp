@@ -4,6 +4,7 @@
 // keep columns straight for names of models and tokens.
 #include "report/encoding.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -238,6 +239,17 @@ std::string_view fit(std::string_view text, int width) {
     bytes += next.bytes;
   }
   return text.substr(0, bytes);
+}
+
+std::string_view fit_end(std::string_view text, int width) {
+  int over = columns(text) - std::max(0, width);
+  std::size_t bytes = 0;
+  while (bytes < text.size() && over > 0) {
+    const Decoded next = decode(text.substr(bytes));
+    over -= columns(next.code);
+    bytes += next.bytes;
+  }
+  return text.substr(bytes);
 }
 
 }  // namespace poise::report

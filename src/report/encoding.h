@@ -30,5 +30,7 @@ int columns(std::string_view text);
 
 // The largest prefix of valid UTF-8 that fits into `width` columns.
 std::string_view fit(std::string_view text, int width);
+// The largest suffix that does.
+std::string_view fit_end(std::string_view text, int width);
 
 }  // namespace poise::report

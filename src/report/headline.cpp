@@ -53,7 +53,7 @@ std::string where(const Report& report, const std::vector<int>& heads) {
   if (report.layers == 1) return "";
   if (layers.size() == 1) {
     return (heads.size() == 2 ? "both in " : "all in ") +
-           report.input.layers[static_cast<std::size_t>(first.layer)].label;
+           report.layer_labels[static_cast<std::size_t>(first.layer)];
   }
   const auto count = static_cast<std::int64_t>(layers.size());
   return count == report.layers ? "in every layer"

@@ -18,8 +18,9 @@ namespace {
 // so many layers on it scrolls down as well, under its own head line.
 constexpr int kFittingHeads = 10;
 constexpr int kFittingLayers = 30;
-constexpr int kWidestCellPixels = 70, kLabelPixels = 44;
-constexpr int kTints = 20;  // steps of the tint, the classes "Ab" to "Au" of metric 0
+constexpr int kWidestCellPixels = 70, kLabelPixels = 44, kLongLabelPixels = 134;
+constexpr int kShortLabel = 6;  // columns that fit into kLabelPixels
+constexpr int kTints = 20;      // steps of the tint, the classes "Ab" to "Au" of metric 0
 
 std::vector<GridMetric> metrics_of(const Report& report) {
   std::vector<GridMetric> shown;
@@ -79,6 +80,11 @@ std::string legend(const Report& report) {
 
 bool has_grid(const Report& report) { return !metrics_of(report).empty(); }
 
+bool has_long_labels(const Report& report) {
+  return std::any_of(report.layer_labels.begin(), report.layer_labels.end(),
+                     [](const std::string& label) { return columns(label) > kShortLabel; });
+}
+
 std::string grid_html(const Report& report) {
   const std::vector<GridMetric> metrics = metrics_of(report);
   if (metrics.empty()) return "";
@@ -98,8 +104,8 @@ std::string grid_html(const Report& report) {
   const bool tall = report.layers > kFittingLayers;
   out += std::string("<div class=\"scroll") + (tall ? " tall" : "") + "\"";
   if (wide || tall) out += " role=\"region\" aria-label=\"Layers and heads\" tabindex=\"0\"";
-  out +=
-      "><table class=\"grid " + (wide ? "wide" : "n" + std::to_string(report.widest_layer)) + "\"";
+  out += "><table class=\"grid " + (wide ? "wide" : "n" + std::to_string(report.widest_layer)) +
+         (has_long_labels(report) ? " named" : "") + "\"";
   out +=
       "><caption class=\"hidden\">Layers down, heads across</caption><thead><tr>"
       "<th scope=\"col\">layer</th>";
@@ -110,7 +116,7 @@ std::string grid_html(const Report& report) {
   std::size_t position = 0;
   for (int layer = 0; layer < report.layers; ++layer) {
     out += "<tr><th scope=\"row\">" +
-           html_escape(report.input.layers[static_cast<std::size_t>(layer)].label);
+           html_escape(report.layer_labels[static_cast<std::size_t>(layer)]);
     for (; position < report.heads.size() && report.heads[position].layer == layer; ++position) {
       out += cell(report.heads[position], position, metrics);
     }
@@ -135,7 +141,10 @@ std::string grid_style() {
   }
   for (int heads = 1; heads <= kFittingHeads; ++heads) {
     out += ".grid.n" + std::to_string(heads) +
-           " { max-width: " + std::to_string(kLabelPixels + kWidestCellPixels * heads) + "px }\n";
+           " { max-width: " + std::to_string(kLabelPixels + kWidestCellPixels * heads) + "px }" +
+           " .named.n" + std::to_string(heads) +
+           " { max-width: " + std::to_string(kLongLabelPixels + kWidestCellPixels * heads) +
+           "px }\n";
   }
   return out;
 }

@@ -55,6 +55,7 @@ std::string table_html(const Report& report) {
       "<p class=\"all\"><a href=\"#heads\">all heads</a>" +
       std::string(has_grid(report) ? " · <a href=\"#grid\">back to the grid</a>" : "") +
       "</p><table class=\"heads nojs" + std::string(report.has_gradient ? " backward" : "") +
+      (has_long_labels(report) ? " named" : "") +
       "\"><thead><tr><th scope=\"col\">head</th><th scope=\"col\">verdict</th>";
   for (const Column& column : columns) {
     out += "<th scope=\"col\">" + html_escape(column.heading);

@@ -40,7 +40,7 @@ std::vector<Tick> layer_ticks(const Report& report) {
   const int every = (report.layers + kLayerLabels - 1) / kLayerLabels;
   std::vector<Tick> ticks;
   for (int i = 0; i < report.layers; i += std::max(1, every)) {
-    std::string label = report.input.layers[static_cast<std::size_t>(i)].label;
+    std::string label = report.layer_labels[static_cast<std::size_t>(i)];
     if (label == "L" + std::to_string(i)) label = std::to_string(i);
     if (label.size() > 4) label = std::to_string(i);  // long names do not fit below a column
     ticks.push_back({static_cast<double>(i), label});

@@ -6,6 +6,7 @@
 #include "report/encoding.h"
 #include "report/findings.h"
 #include "report/grid.h"
+#include "report/labels.h"
 #include "report/median.h"
 #include "report/series.h"
 
@@ -19,6 +20,7 @@ namespace {
 
 // Longest strings from outside that a face prints, in characters.
 constexpr std::size_t kMaxLabel = 32;
+constexpr std::size_t kMaxLayerName = 200;  // in JSON: scripts know layers by their whole names
 constexpr std::size_t kMaxFact = 200;
 constexpr std::size_t kMaxText = 2000;
 constexpr std::size_t kMaxTokens = 65536;  // names kept; later keys are called by number
@@ -46,7 +48,7 @@ ReportInput facts_of(const ReportInput& input) {
     facts.tokens.push_back(report::valid_utf8(input.tokens[i], kMaxLabel));
   }
   for (std::size_t i = 0; i < input.layers.size(); ++i) {
-    std::string label = report::valid_utf8(input.layers[i].label, kMaxLabel);
+    std::string label = report::valid_utf8(input.layers[i].label, kMaxLayerName);
     if (label.empty()) label = "L" + std::to_string(i);
     facts.layers.push_back({std::move(label), {}, std::nullopt, {}});
   }
@@ -88,15 +90,20 @@ std::array<double, kTop1Points> top1_logit_of(const HeadStats& stats) {
   return logit;
 }
 
-ReportHead head_of(const ReportInput& facts, const LayerInput& layer, int position,
-                   HeadHealth health) {
+std::vector<std::string> labels_of(const ReportInput& facts) {
+  std::vector<std::string> names;
+  for (const LayerInput& layer : facts.layers) names.push_back(layer.label);
+  return report::short_labels(names, kMaxLabel);
+}
+
+ReportHead head_of(const Report& report, const LayerInput& layer, int position, HeadHealth health) {
   const auto index = static_cast<std::size_t>(health.head);
   const HeadStats& stats = layer.stats.heads[index];
   ReportHead head;
   head.layer = position;
   head.head = health.head;
   head.name =
-      facts.layers[static_cast<std::size_t>(position)].label + " H" + std::to_string(health.head);
+      report.layer_labels[static_cast<std::size_t>(position)] + " H" + std::to_string(health.head);
   head.scale = stats.scale;
   head.rows = stats.rows;
   head.measured_rows = stats.measured_rows;
@@ -121,7 +128,7 @@ ReportHead head_of(const ReportInput& facts, const LayerInput& layer, int positi
   }
   for (const GridMetric metric : report::kAllMetrics) {
     head.trouble[static_cast<std::size_t>(metric)] =
-        report::trouble(health.readout, metric, facts.thresholds);
+        report::trouble(health.readout, metric, report.input.thresholds);
   }
   head.top1_logit = top1_logit_of(stats);
   head.health = std::move(health);
@@ -190,7 +197,8 @@ void summarise(Report& report) {
 Report build_report(const ReportInput& input) {
   Report report;
   report.input = facts_of(input);
-  report.series = report::build_series(input, kMaxLabel);
+  report.layer_labels = labels_of(report.input);
+  report.series = report::build_series(input, kMaxLayerName, kMaxLabel);
   report.layers = static_cast<int>(input.layers.size());
   for (int position = 0; position < report.layers; ++position) {
     const LayerInput& layer = input.layers[static_cast<std::size_t>(position)];
@@ -202,7 +210,7 @@ Report build_report(const ReportInput& input) {
     Health health = judge(stats, input.thresholds, input.context);
     for (HeadHealth& head : health.heads) {
       report::judge_series(input, report.series, layer, &head);
-      report.heads.push_back(head_of(report.input, layer, position, std::move(head)));
+      report.heads.push_back(head_of(report, layer, position, std::move(head)));
     }
   }
   order_heads(report);

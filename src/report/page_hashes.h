@@ -5,7 +5,7 @@
 
 namespace poise::report {
 
-inline constexpr const char* kStyleHash = "sF8DtDbZm6IXGRFHSTAGBWMI9PBTWVTxyRbCG6uS1Dk=";
+inline constexpr const char* kStyleHash = "kbTKeyrSTdB0lisVneAbls+5NTP297DyIzYJSQZ1FyQ=";
 inline constexpr const char* kScriptHash = "Mwqp6ok/rdgHSgpYOIudyFV+0Ns4ZwzbZ/zHep+j1Z4=";
 
 }  // namespace poise::report

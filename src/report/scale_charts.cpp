@@ -397,7 +397,11 @@ std::string remedy_figure(const Report& report) {
              label);
   };
   stem(1, "now", 14);
-  if (factor != 1) stem(std::clamp(then.scale / head.scale, x.low, x.high), at, 30);
+  // On the line of "now" where that is far away, so that the names of the curves have theirs.
+  constexpr double kRoom = 80;
+  const double chosen_factor = std::clamp(then.scale / head.scale, x.low, x.high);
+  if (factor != 1)
+    stem(chosen_factor, at, std::abs(x.at(chosen_factor) - x.at(1)) > kRoom ? 14 : 30);
   const auto entropy = [](const WhatIfReadout& w) { return w.entropy_ratio; };
   const auto sharp = [](const WhatIfReadout& w) { return w.above_99; };
   const auto gain = [&](const WhatIfReadout& w) {

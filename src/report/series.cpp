@@ -4,6 +4,7 @@
 #include "report/series.h"
 
 #include "report/encoding.h"
+#include "report/labels.h"
 #include "report/words.h"
 
 #include <algorithm>
@@ -28,10 +29,10 @@ bool reaches(const Growth& growth) {
   return growth.crossed_step >= 0 || !std::isnan(growth.eta_step);
 }
 
-ReportSeriesLayer fit_layer(const SeriesLayer& layer, double tau, std::size_t max_label) {
+ReportSeriesLayer fit_layer(const SeriesLayer& layer, double tau, std::size_t max_name) {
   ReportSeriesLayer out;
   out.layer = layer;
-  out.layer.label = valid_utf8(layer.label, max_label);
+  out.layer.label = valid_utf8(layer.label, max_name);
   std::size_t heads = 0;
   for (const SeriesPoint& point : layer.points)
     heads = std::max(heads, point.head_max_score.size());
@@ -45,7 +46,7 @@ ReportSeriesLayer fit_layer(const SeriesLayer& layer, double tau, std::size_t ma
 }
 
 std::string head_name(const ReportSeriesLayer& layer, int head) {
-  return layer.layer.label + " H" + std::to_string(head);
+  return layer.label + " H" + std::to_string(head);
 }
 
 void find_first_sick(ReportSeries& series) {
@@ -76,7 +77,7 @@ const Growth* hot_growth(const ReportSeriesLayer& layer) {
   return layer.hot_head < 0 ? nullptr : &layer.growth[index(layer.hot_head)];
 }
 
-ReportSeries build_series(const ReportInput& input, std::size_t max_label) {
+ReportSeries build_series(const ReportInput& input, std::size_t max_name, std::size_t max_label) {
   ReportSeries series;
   std::set<std::int64_t> steps;
   for (const SeriesLayer& layer : input.series) {
@@ -87,7 +88,11 @@ ReportSeries build_series(const ReportInput& input, std::size_t max_label) {
   series.first_step = *steps.begin();
   series.last_step = *steps.rbegin();
   for (const SeriesLayer& layer : input.series)
-    series.layers.push_back(fit_layer(layer, input.thresholds.hot_bad, max_label));
+    series.layers.push_back(fit_layer(layer, input.thresholds.hot_bad, max_name));
+  std::vector<std::string> names;
+  for (const ReportSeriesLayer& layer : series.layers) names.push_back(layer.layer.label);
+  const std::vector<std::string> labels = short_labels(names, max_label);
+  for (std::size_t l = 0; l < labels.size(); ++l) series.layers[l].label = labels[l];
   if (const int first = series_order(series).front(); series.layers[index(first)].hot_head >= 0)
     series.hot_layer = first;
   find_first_sick(series);

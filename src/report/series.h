@@ -13,8 +13,8 @@ namespace poise::report {
 class Terminal;
 
 // Fits every head, finds who crosses tau first and who was sick first. Empty for a series of fewer
-// than two steps. Labels are shortened to max_label characters.
-ReportSeries build_series(const ReportInput& input, std::size_t max_label);
+// than two steps. Names of layers have at most max_name characters, their labels max_label.
+ReportSeries build_series(const ReportInput& input, std::size_t max_name, std::size_t max_label);
 
 // Lets the growth of each head of a layer speak in its verdict; layer: as in ReportInput::layers.
 void judge_series(const ReportInput& input, const ReportSeries& series, const LayerInput& layer,

@@ -190,7 +190,8 @@ void draw_traces(Svg& svg, const Report& report, const Signal& signal, const Fra
   const double tau = frame.y.at(report.input.thresholds.hot_bad);
   const bool covers_tau = &signal == &kMaxScore && std::abs(y - 12 - tau) < 12;
   const bool above = signal.high_is_worse ? y - 8 >= kTop + 4 && !covers_tau : y + 16 > kBottom - 4;
-  svg.text(alarm ? "strong al" : "strong ac", x, above ? y - 8 : y + 16, Anchor::end, layer.label);
+  svg.text(alarm ? "strong al" : "strong ac", x, above ? y - 8 : y + 16, Anchor::end,
+           series.layers[index(worst)].label);
 }
 
 std::string change(const Ends& ends, std::string (*text)(double)) {
@@ -217,10 +218,10 @@ std::string score_figure(const Report& report) {
   if (ahead) x_end = std::max(last, growth->eta_step);
 
   const std::string head =
-      growth ? layer.layer.label + " H" + std::to_string(layer.hot_head) : layer.layer.label;
+      growth ? layer.label + " H" + std::to_string(layer.hot_head) : layer.label;
   std::string title;
   if (!growth)
-    title = "Largest score: " + layer.layer.label + change(ends, spread);
+    title = "Largest score: " + layer.label + change(ends, spread);
   else if (growth->crossed_step >= 0)
     title = head + " passes " + number(tau) + " at step " + std::to_string(growth->crossed_step);
   else
@@ -232,7 +233,7 @@ std::string score_figure(const Report& report) {
 
   const Frame frame = frame_of(report, kMaxScore, x_end);
   Svg svg(kMaxScore.id, kHeight, "Largest score against the step",
-          layer.layer.label + change(ends, spread) + ". " + growth_sentence(report) + " " +
+          layer.label + change(ends, spread) + ". " + growth_sentence(report) + " " +
               sick_sentence(report));
   draw_axes(svg, frame, kMaxScore);
   const double y_tau = frame.y.at(tau);
@@ -263,7 +264,7 @@ std::string signal_figure(const Report& report, const Signal& signal, const std:
   if (worst < 0) return "";
   const ReportSeriesLayer& layer = report.series.layers[index(worst)];
   const Ends ends = ends_of(layer, signal);
-  const std::string title = what + ": " + layer.layer.label + change(ends, text);
+  const std::string title = what + ": " + layer.label + change(ends, text);
   const Frame frame = frame_of(report, signal, static_cast<double>(report.series.last_step));
   Svg svg(signal.id, kHeight, what + " against the step", title + ".");
   draw_axes(svg, frame, signal);

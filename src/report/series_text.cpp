@@ -36,8 +36,8 @@ std::string crossing(const ReportSeriesLayer& layer) {
 }
 
 Row row_of(const ReportSeriesLayer& layer) {
-  if (layer.layer.points.empty()) return {layer.layer.label, "–", "–", "–", "–", "–"};
-  return {layer.layer.label,
+  if (layer.layer.points.empty()) return {layer.label, "–", "–", "–", "–", "–"};
+  return {layer.label,
           from_to(layer.layer, &SeriesPoint::max_score, spread),
           from_to(layer.layer, &SeriesPoint::entropy_ratio, fraction),
           from_to(layer.layer, &SeriesPoint::above_99, percent),
@@ -67,7 +67,7 @@ void series_text(Terminal& page, const Report& report, bool all_layers) {
   int total = -kGap;
   for (std::size_t c = 0; c < kColumns; ++c) {
     for (const Row& row : rows) width[c] = std::max(width[c], page.used(row[c]));
-    if (c == 0) width[c] = std::min(width[c], 16);
+    if (c == 0) width[c] = std::min(width[c], std::max(16, page.width() / 3));
     total += width[c] + kGap;
   }
   for (const std::size_t c : kFirstToGo) {
@@ -84,7 +84,8 @@ void series_text(Terminal& page, const Report& report, bool all_layers) {
     for (std::size_t c = 0; c < kColumns; ++c) {
       if (width[c] == 0) continue;
       if (c > 0) page.put(std::string(kGap, ' '));
-      page.left(rows[r][c], width[c], alarm && c == kColumns - 1 ? Tone::alarm : Tone::plain);
+      const std::string text = c == 0 ? page.ending(rows[r][c], width[c]) : rows[r][c];
+      page.left(text, width[c], alarm && c == kColumns - 1 ? Tone::alarm : Tone::plain);
     }
     page.end_line();
   }

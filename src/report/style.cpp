@@ -87,6 +87,10 @@ section { margin-top: 44px }
   text-overflow: ellipsis; white-space: nowrap }
 .grid th:first-child { position: sticky; left: 0; z-index: 1; width: 42px; background: var(--bg);
   text-align: left }
+.grid.named th:first-child { width: 132px; white-space: normal; overflow-wrap: anywhere;
+  line-height: 1.2 }
+.named td, .named a { height: 100% }
+@media (max-width: 599px) { .grid.named th:first-child { width: 84px } }
 .grid td { height: 27px; padding: 0; background: var(--cell);
   background: color-mix(in srgb, var(--cell-full) var(--tint, 0%), var(--cell)) }
 .grid a { position: relative; display: flex; flex-wrap: wrap; min-height: 27px;
@@ -123,6 +127,7 @@ section { margin-top: 44px }
 .heads th:first-child, .heads td:nth-child(2), .heads th:nth-child(2) { text-align: left }
 .heads th:first-child { position: sticky; left: 0; max-width: 11em; overflow: hidden;
   background: var(--bg); text-overflow: ellipsis }
+.heads.named tbody th { min-width: 9em; white-space: normal; overflow-wrap: anywhere }
 .heads tr:target > * { background: var(--cell) }
 .heads tr:target > th { box-shadow: inset 3px 0 var(--accent) }
 .heads p, .all { display: none }

@@ -76,6 +76,12 @@ void Terminal::right(std::string_view text, int width, Tone tone) {
   put_spelled(shown, tone);
 }
 
+std::string Terminal::ending(std::string_view text, int width) const {
+  const std::string spelled = spell(text);
+  if (columns(spelled) <= width) return spelled;
+  return std::string(fit(spell("…"), width)) + std::string(fit_end(spelled, width - used("…")));
+}
+
 void Terminal::end_line() {
   line_.erase(line_.find_last_not_of(' ') + 1);
   out_ += line_ + '\n';

@@ -31,6 +31,9 @@ class Terminal {
   // width.
   void left(std::string_view text, int width, Tone tone = Tone::plain);
   void right(std::string_view text, int width, Tone tone = Tone::plain);
+  // The text, or its end behind an ellipsis where it takes more columns: names of layers and heads
+  // differ at their ends.
+  std::string ending(std::string_view text, int width) const;
   void end_line();
 
   // `lead` in the first `indent` columns, then the spans wrapped at spaces to the page's width;

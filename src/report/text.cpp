@@ -21,6 +21,7 @@ namespace {
 constexpr int kGap = 3;         // columns between blocks
 constexpr int kCell = 7;        // mark, value of four, bar, and a space before
 constexpr int kBriefHeads = 5;  // rows of the short table
+constexpr const char* kBriefHeading = "   spread σ";
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
@@ -98,10 +99,8 @@ std::vector<std::vector<const ReportHead*>> by_layer(const Report& report) {
 
 int label_width(const Terminal& page, const Report& report) {
   int width = 5;  // "layer"
-  for (const LayerInput& layer : report.input.layers) {
-    width = std::max(width, page.used(layer.label));
-  }
-  return std::min(width, 16);
+  for (const std::string& label : report.layer_labels) width = std::max(width, page.used(label));
+  return std::min(width, std::max(16, page.width() / 3));
 }
 
 // What the grid shows at this width.
@@ -133,7 +132,7 @@ GridPlan plan_grid(const Terminal& page, const Report& report, int label) {
   plan.strip = std::max(heads, 8);  // as wide as the longest heading
   const int room = page.width() - label;
   constexpr int kShortestHeading = 13;
-  const int values = std::max(heads * kCell, kShortestHeading);
+  const int values = std::max({heads * kCell, kShortestHeading, page.used(kBriefHeading)});
   if (values <= room && measured(report, GridMetric::spread)) plan.values = values;
   std::vector<GridMetric> wanted = {GridMetric::entropy, GridMetric::saturated, GridMetric::gain};
   if (plan.values == 0) wanted.insert(wanted.begin(), GridMetric::spread);
@@ -150,7 +149,7 @@ void grid_heading(Terminal& page, const Report& report, const GridPlan& plan, in
   page.left("layer", label);
   if (plan.values > 0) {
     constexpr const char* kFull = "   spread σ of the scaled scores, median row";
-    page.left(page.used(kFull) <= plan.values ? kFull : "   spread σ", plan.values);
+    page.left(page.used(kFull) <= plan.values ? kFull : kBriefHeading, plan.values);
   }
   for (const GridMetric metric : plan.strips) {
     page.put(std::string(kGap, ' '));
@@ -189,7 +188,7 @@ void grid(Terminal& page, const Report& report) {
   grid_heading(page, report, plan, label);
   const auto layers = by_layer(report);
   for (int i = 0; i < report.layers; ++i) {
-    page.right(report.input.layers[index(i)].label, label);
+    page.right(page.ending(report.layer_labels[index(i)], label), label);
     const auto& heads = layers[index(i)];
     if (plan.values > 0) {
       for (const ReportHead* head : heads) value_cell(page, *head);
@@ -246,7 +245,7 @@ void table(Terminal& page, const Report& report, bool all) {
           : "first " + std::to_string(rows) + " of " + std::to_string(report.order.size());
   int label = page.used(heading);
   for (const ReportHead& head : report.heads) label = std::max(label, page.used(head.name) + 2);
-  label = std::min(label, 24);
+  label = std::min(label, std::max(24, page.width() * 2 / 5));
   const auto columns = table_columns(page, report, all, page.width() - label);
   if (columns.empty()) return;
   page.end_line();
@@ -259,7 +258,7 @@ void table(Terminal& page, const Report& report, bool all) {
     const ReportHead& head = report.heads[index(report.order[i])];
     const std::string sign = mark(head.health.severity);
     page.left(sign, 2, tone_of(head.health.severity));
-    page.left(head.name, label - 2);
+    page.left(page.ending(head.name, label - 2), label - 2);
     for (const auto& [column, width] : columns) {
       page.right(column.text(head), width, broken_rule(head, column) ? Tone::alarm : Tone::plain);
     }
