@@ -63,7 +63,7 @@ bool begins_as_log(std::string_view front) {
          front.find('\0') == std::string_view::npos;
 }
 
-constexpr std::size_t kFront = 64;
+constexpr std::size_t kFront = 64, kChecked = std::size_t{1} << 20;  // bytes
 
 }  // namespace
 
@@ -94,8 +94,13 @@ void check_run_log(const std::string& option, const std::string& path) {
   if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
   if (access(path.c_str(), R_OK | W_OK) != 0)
     throw Failure(option + ": cannot append to '" + path + "': " + std::strerror(errno));
-  const std::string front = read_front(path, kFront);
-  if (front.find_first_not_of(" \t\r\n") != std::string::npos && !begins_as_log(front))
+  // What begins like JSON may be a report: the lines at the front must be records. A line that is
+  // not finished may be, by a process that was killed.
+  std::string front = read_front(path, kChecked);
+  if (front.size() == kChecked) front.resize(std::min(front.rfind('\n'), kChecked - 1) + 1);
+  RunLog records;
+  if (front.find_first_not_of(" \t\r\n") != std::string::npos &&
+      (!begins_as_log(front) || records.add(front, path)))
     throw Failure(option + ": '" + path + "' is not a run log and is not appended to");
 }
 

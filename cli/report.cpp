@@ -167,8 +167,9 @@ ReportInput measure(const Arguments& arguments, const Session& session) {
 // The last step of a run, and the way there.
 ReportInput read_logs(const Arguments& arguments, const Session& session) {
   if (arguments.of_recording)
-    throw usage_failure("--scale, --causal, --threads, --log and --step go with a recording; '" +
-                        arguments.files.front() + "' is a run log, which is measured already");
+    throw usage_failure(
+        "--scale, --causal, --threads, --what-if, --log and --step go with a recording; '" +
+        arguments.files.front() + "' is a run log, which is measured already");
   const RunLog log = read_run_logs(arguments.files);
   ReportInput input;
   input.title =
@@ -278,7 +279,7 @@ Run add_report(CLI::App& app) {
     if (given("--log") && !given("--step"))
       throw usage_failure("--log: --step is missing, the step of the run that was recorded");
     arguments->of_recording = given("--scale") || given("--causal") || given("--threads") ||
-                              given("--log") || given("--step");
+                              given("--what-if") || given("--log") || given("--step");
     return report(*arguments, session);
   };
 }

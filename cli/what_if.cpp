@@ -19,7 +19,7 @@ namespace {
 std::optional<double> number_after(const std::string& item, const std::string& name) {
   if (item.rfind(name + "=", 0) != 0) return std::nullopt;
   if (const auto value = parse_number(item.substr(name.size() + 1))) return value;
-  throw Failure("--what-if: " + item + ": expected a number behind " + name + "=");
+  throw usage_failure("--what-if: '" + item + "' has no number behind " + name + "=");
 }
 
 void add_item(const std::string& item, WhatIfList* list) {
@@ -40,9 +40,9 @@ void add_item(const std::string& item, WhatIfList* list) {
   } else if (const auto factor = parse_number(item)) {
     change.scale_factor = *factor;
   } else {
-    throw Failure("--what-if: " + item +
-                  " is neither a number, undivided, 1/D, advised, qk-norm, softcap=NUMBER, "
-                  "log-n=NUMBER nor none");
+    throw usage_failure("--what-if: '" + item +
+                        "' is neither a number, undivided, 1/D, advised, qk-norm, softcap=NUMBER, "
+                        "log-n=NUMBER nor none");
   }
   list->changes.push_back(change);
 }

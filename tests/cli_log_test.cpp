@@ -140,9 +140,16 @@ TEST_F(Log, refuses_what_cannot_be_logged_or_read_and_changes_nothing) {
   expect_refused({"report", recording, "--log", log, "--step", "-1"}, 2, "--step");
   expect_refused({"report", recording, "--log", path("notes.txt"), "--step", "1"}, 1,
                  "is not a run log and is not appended to");
+  // A report is JSON as well, and would be spoilt.
+  ASSERT_EQ(run_poise({"report", recording, "--json", path("report.json")}).exit_code, 0);
+  expect_refused({"report", recording, "--log", path("report.json"), "--step", "1"}, 1,
+                 "is not a run log and is not appended to");
+  expect_refused({"report", recording, "--log", path("broken.jsonl"), "--step", "1"}, 1,
+                 "is not a run log and is not appended to");
   expect_refused({"report", recording, "--log", recording, "--step", "1"}, 1, "input of this run");
   expect_refused({"report", recording, "--log", log, "--step", "1", "--json", log}, 2, "--log");
   expect_refused({"report", log, "--scale", "2"}, 2, "is a run log, which is measured already");
+  expect_refused({"report", log, "--what-if", "2"}, 2, "is a run log, which is measured already");
   expect_refused({"report", log, "--log", path("other.jsonl"), "--step", "1"}, 2, "run log");
   expect_refused({"report", log, recording}, 2, "not reported together");
   expect_refused({"report", recording, recording}, 2, "second recording");
