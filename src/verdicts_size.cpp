@@ -15,6 +15,25 @@ namespace {
 
 std::string limit(double threshold) { return " (limit " + number(threshold) + ")"; }
 
+constexpr const char* kSubtractMean = "ubtract the mean key (exact; lse += scale · q·mean)";
+
+std::string mean_cause(double mean) {
+  return "The mean vectors of q and k alone give " + number(mean) +
+         ", which every key of a row shares and the softmax ignores";
+}
+
+// The part of a head's scores that comes from the mean vectors of q and k; NaN where unknown.
+double mean_score(const Case& c) {
+  return c.head.inputs.q_rows > 0 ? c.head.inputs.qk_mean * c.head.scale : std::nan("");
+}
+
+// Hot through the mean alone: a factor small enough for it would leave the softmax next to nothing
+// of what it sees, and subtracting it costs nothing.
+bool hot_through_mean(const Case& c) {
+  const double score = c.readout.max_score, mean = mean_score(c);
+  return mean > score / 2 && score - mean <= c.thresholds.hot_bad;
+}
+
 void judge_overflow(const Case& c, std::vector<Flag>* flags) {
   const double dot = c.readout.max_abs_dot;
   if (!(dot >= c.thresholds.f16_warn)) return;
@@ -24,12 +43,10 @@ void judge_overflow(const Case& c, std::vector<Flag>* flags) {
       "|q·k| reaches " + number(dot) + ", " + number(std::fabs(c.readout.f16_headroom_bits)) +
       (c.readout.f16_headroom_bits < 0 ? " bits above" : " bits below") + " the largest float16";
   const double mean = c.head.inputs.qk_mean;
-  if (c.head.inputs.q_rows > 0 && std::fabs(mean) > dot / 2)
-    flag.cause = "The mean vectors of q and k alone give " + number(mean) +
-                 ", which every key of a row shares and the softmax ignores";
+  if (c.head.inputs.q_rows > 0 && std::fabs(mean) > dot / 2) flag.cause = mean_cause(mean);
   flag.remedy = "Multiply q by the scale before the product (|q·k| then reaches " +
-                number(dot * std::fabs(c.head.scale)) +
-                "), subtract the mean key (exact; lse += scale · q·mean), accumulate in float32";
+                number(dot * std::fabs(c.head.scale)) + "), s" + kSubtractMean +
+                ", accumulate in float32";
   flags->push_back(flag);
 }
 
@@ -71,7 +88,8 @@ void judge_exploding(const Case& c, std::vector<Flag>* flags) {
   flag.evidence = "|logit| reaches " + number(logit) +
                   limit(critical ? c.thresholds.exploding_critical : c.thresholds.exploding_bad);
   flag.cause = "Training runs that diverged went through logits of this size";
-  flag.remedy = "QK-norm, or QK-clip at " + number(c.thresholds.hot_bad);
+  flag.remedy = hot_through_mean(c) ? std::string("S") + kSubtractMean
+                                    : "QK-norm, or QK-clip at " + number(c.thresholds.hot_bad);
   flags->push_back(flag);
 }
 
@@ -90,8 +108,19 @@ void judge_hot(const Case& c, std::vector<Flag>* flags) {
     return;
   }
   const WeightFactors& clip = c.advice.clip;
-  flag.factor = c.advice.facts.rule == WeightRule::scale ? clip.scale : clip.query;
-  flag.remedy = clip_text(c.advice);
+  const double factor = c.advice.facts.rule == WeightRule::scale ? clip.scale : clip.query;
+  if (hot_through_mean(c)) {
+    const double left = c.readout.sigma * c.advice.gamma;
+    flag.cause = mean_cause(mean_score(c));
+    flag.remedy = std::string("S") + kSubtractMean + "; QK-clip, γ = " + number(c.advice.gamma) +
+                  ", would narrow the spread from " + number(c.readout.sigma) + " to " +
+                  number(left) + " as well";
+    // A factor that leaves the head diffuse, KL = σ²/2, corrects nothing.
+    if (left * left / 2 >= c.thresholds.diffuse_kl) flag.factor = factor;
+  } else {
+    flag.factor = factor;
+    flag.remedy = clip_text(c.advice);
+  }
   flags->push_back(flag);
 }
 

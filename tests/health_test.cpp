@@ -47,6 +47,26 @@ TEST(Health, a_hot_head_splits_its_factor_over_wq_and_wk) {
   EXPECT_EQ(flag.remedy, "QK-clip, γ = 0.25: Wq and Wk of this head × 0.5 each");
 }
 
+TEST(Health, a_head_that_is_hot_through_its_mean_key_alone_is_told_to_subtract_it) {
+  Subject s;
+  s.head().scores.max = 1500;
+  s.head().inputs.q_rows = s.head().inputs.k_rows = 100;
+  s.head().inputs.qk_mean = 1400 / s.head().scale;  // 100 are left without it: hot no longer
+  const HeadHealth head = s.judged();
+  ASSERT_EQ(flags_of(head), "bad exploding, bad hot");
+  const Flag& hot = head.flags[1];
+  EXPECT_NE(hot.cause.find("The mean vectors of q and k alone give 1400"), std::string::npos);
+  EXPECT_NE(hot.remedy.find("Subtract the mean key"), std::string::npos) << hot.remedy;
+  EXPECT_NE(hot.remedy.find("γ = 0.0667, would narrow the spread"), std::string::npos);
+  EXPECT_TRUE(std::isnan(hot.factor));
+  EXPECT_NE(head.flags[0].remedy.find("Subtract the mean key"), std::string::npos);
+  s.head().inputs.qk_mean = 1399 / s.head().scale;
+  EXPECT_NE(s.judged().flags[1].remedy.find("Wq and Wk of this head"), std::string::npos);
+  s.head().scores.max = 140;  // of a small mean, half of the score, QK-clip takes care
+  s.head().inputs.qk_mean = 70 / s.head().scale;
+  EXPECT_NE(s.judged().flags[0].remedy.find("Wq and Wk of this head"), std::string::npos);
+}
+
 TEST(Health, one_hot_head_of_a_group_is_corrected_in_its_own_wq_only) {
   Stats stats = stats_of({healthy_head(), healthy_head(), healthy_head(), healthy_head()});
   stats.kv_heads = 1;

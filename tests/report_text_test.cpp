@@ -156,6 +156,22 @@ std::string last_column(const std::string& page, const std::string& head) {
   return last;
 }
 
+TEST(report_text, of_an_undivided_product_the_division_comes_first) {
+  HeadStats head = head_of_spread(kWide);
+  head.scale = 1;
+  head.inputs.q_rows = head.inputs.k_rows = 64;
+  head.inputs.q_second_moment = head.inputs.k_variance_centred = 1;
+  head.inputs.alignment = 14;
+  const auto remedy = [](const HeadStats& shown) {
+    for (const Finding& finding : report_of({layer_of({shown})}).findings)
+      if (finding.section == "variance") return finding.remedy;
+    return std::string();
+  };
+  EXPECT_EQ(remedy(head), "first the scale 1/√64 = 0.125, then measure again");
+  head.scale = 0.125;
+  EXPECT_EQ(remedy(head), "when training on: scale by 1/D instead of 1/√D, or learn a temperature");
+}
+
 TEST(report_text, long_names_of_layers_show_what_differs_and_json_has_them_whole) {
   const auto layer = [](const std::string& number) {
     LayerInput one = layer_of({head_of_spread(kWide)});

@@ -35,7 +35,8 @@ std::string cost_figure(const Report& report) {
           " ms");
   return figure_html("cost-figure", title,
                      "Median time of all layers, runs with and without statistics alternating. The "
-                     "scores are summed up while they are in registers: the smaller head_dim, the "
+                     "scores are summed up while they are in registers: the fewer keys and the "
+                     "smaller head_dim, the "
                      "larger the share.",
                      svg.finish());
 }

@@ -52,6 +52,9 @@ Finding variance(const Report& report) {
     f.remedy = e.norm_factor >= e.alignment_factor
                    ? "when training on: QK-norm, or a lower learning rate for Wq and Wk"
                    : "when training on: scale by 1/D instead of 1/√D, or learn a temperature";
+    // Before the division is there, nothing is to be said about what else would help.
+    if (scale_forgotten(head, report.head_dim))
+      f.remedy = "first the scale " + usual_scale(report.head_dim) + ", then measure again";
   }
   // Wider than the textbook, yet below the spread at which rows freeze: nothing to cure.
   const Readout& r = head.health.readout;

@@ -24,6 +24,11 @@ std::vector<FlagGroup> group_flags(const Report& report);
 // The finding of one group; severity is left to the caller.
 Finding describe(const Report& report, const FlagGroup& group);
 
+// The scale of an undivided product, when the division by √D is what is missing; and that scale in
+// words, "1/√64 = 0.125".
+bool scale_forgotten(const ReportHead& head, std::int64_t head_dim);
+std::string usual_scale(std::int64_t head_dim);
+
 // True of hot heads whose scores are still small: their growth over a series fired the rule.
 bool heats_up(const Report& report, const FlagGroup& group);
 

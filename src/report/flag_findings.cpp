@@ -124,15 +124,6 @@ std::string flag_remedy(const Report& report, const FlagGroup& group) {
   return text;
 }
 
-// The scale of an undivided product, when the division by √D is what is missing.
-bool scale_forgotten(const ReportHead& head, std::int64_t head_dim) {
-  return head_dim > 1 && std::abs(head.scale - 1) < 1e-6;
-}
-std::string usual_scale(std::int64_t head_dim) {
-  return "1/√" + std::to_string(head_dim) + " = " +
-         number(1 / std::sqrt(static_cast<double>(head_dim)));
-}
-
 std::string keys_clause(const Report& report) {
   if (std::isnan(report.typical_keys)) return "";
   const std::string keys = fixed(report.typical_keys, 0);
@@ -354,6 +345,15 @@ Finding sink(const Report& report, const FlagGroup& group) {
 }
 
 }  // namespace
+
+bool scale_forgotten(const ReportHead& head, std::int64_t head_dim) {
+  return head_dim > 1 && std::abs(head.scale - 1) < 1e-6;
+}
+
+std::string usual_scale(std::int64_t head_dim) {
+  return "1/√" + std::to_string(head_dim) + " = " +
+         number(1 / std::sqrt(static_cast<double>(head_dim)));
+}
 
 bool heats_up(const Report& report, const FlagGroup& group) {
   return group.kind == VerdictKind::hot &&
