@@ -51,7 +51,9 @@ ReportInput hostile() {
       "</title></script><script>window.obeyed=1</script>'\"&<!--\x80\u202E=1+1";
   input.title = input.model = input.licence = input.text = input.mask = input.command = text;
   input.tokens.assign(56, text);
-  for (LayerInput& layer : input.layers) layer.label = "=" + text;
+  // Short enough to be shown whole.
+  const std::string label = "=</script><script>obeyed=1;//\x80\u202E";
+  for (LayerInput& layer : input.layers) layer.label = label;
   return input;
 }
 
