@@ -27,8 +27,8 @@ void bind_options(nb::module_& module) {
           "window"_a.none() = nb::none(), "diagonal"_a.none() = nb::none(),
           "kv_lengths"_a.none() = nb::none(), "q_lengths"_a.none() = nb::none(),
           "alibi_slopes"_a.none() = nb::none(), "sinks"_a.none() = nb::none(),
-          "dropout_p"_a = nb::float_(0.0), "dropout_seed"_a = nb::int_(0),
-          "dropout_offset"_a = nb::int_(0), "threads"_a.none() = nb::none());
+          "dropout_p"_a.none() = nb::float_(0.0), "dropout_seed"_a.none() = nb::int_(0),
+          "dropout_offset"_a.none() = nb::int_(0), "threads"_a.none() = nb::none());
 }
 
 }  // namespace poise::python

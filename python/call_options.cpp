@@ -70,12 +70,21 @@ Causal causal_of(nb::handle object) {
 // Numbers per head or batch: an array, or a list of numbers.
 void take_numbers(Array* array, nb::handle object, const char* name, const char* dtype) {
   if (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr())) {
+    const bool whole = std::strcmp(dtype, "int64") == 0;
     nb::object converted;
+    bool fits = false;
     try {
-      converted = nb::module_::import_("numpy").attr("asarray")(object, dtype);
+      converted = nb::module_::import_("numpy").attr("asarray")(object);
+      // Of other kinds NumPy would cut what is behind the point, and take True for 1.
+      fits = !whole || nb::cast<std::int64_t>(converted.attr("size")) == 0 ||
+             std::strcmp(nb::str(converted.attr("dtype").attr("kind")).c_str(), "i") == 0;
+      if (fits) converted = converted.attr("astype")(dtype);
     } catch (nb::python_error&) {
-      raise_type("[options] " + std::string(name) + ": expected an array or a list of numbers");
+      fits = false;
     }
+    if (!fits)
+      raise_type("[options] " + std::string(name) + ": expected an array or a list of " +
+                 (whole ? "integers" : "numbers"));
     array->take(converted, kCall, name);
   } else {
     array->take(object, kCall, name);
