@@ -138,11 +138,13 @@ std::string device_text(int device_type, int index) {
 constexpr const char* kDtypes =
     "poise takes float16, bfloat16, float32, float64, bool, int32, int64";
 
-// The text of the Python error that is set, which it clears.
+// The first line of the Python error that is set, which it clears; torch's go on with a stack
+// trace.
 std::string pending_error() {
   if (!PyErr_Occurred()) return "no reason given";
   nb::python_error error;
-  return nb::str(error.value()).c_str();
+  const std::string text = nb::str(error.value()).c_str();
+  return text.substr(0, text.find('\n'));
 }
 
 // What the object calls its dtype.
