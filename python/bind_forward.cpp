@@ -3,6 +3,7 @@
 // In: arrays, Options, an AuxRequest, perhaps an array to write to. Out: the result in the caller's
 // kind, with an Aux when one was requested. What must not happen here: the interpreter's lock held
 // while the library computes.
+#include <nanobind/stl/string.h>
 #include <poise/attention.h>
 
 #include <utility>
@@ -21,16 +22,16 @@ struct AuxRequest {
 };
 
 struct Aux {
-  nb::object lse = nb::none(), lse_without_sink = nb::none(), max_scores = nb::none(),
-             row_max = nb::none(), row_sum = nb::none(), scores = nb::none(), capped = nb::none(),
-             logits = nb::none(), weights = nb::none(), stats = nb::none();
+  Any lse = nb::none(), lse_without_sink = nb::none(), max_scores = nb::none(),
+      row_max = nb::none(), row_sum = nb::none(), scores = nb::none(), capped = nb::none(),
+      logits = nb::none(), weights = nb::none(), stats = nb::none();
 };
 
 // An output besides `out`: where it goes in Aux and in Extras.
 struct Extra {
   bool wanted;
   bool per_key;  // [..., Hq, Lq, Lk] rather than [..., Hq, Lq]
-  nb::object Aux::*result;
+  Any Aux::*result;
   const Tensor* Extras::*tensor;
   Output output;
   View view;
@@ -39,8 +40,8 @@ struct Extra {
 
 constexpr const char* kCall = "forward";
 
-nb::object forward(nb::handle query, nb::handle key, nb::handle value, const CallOptions& options,
-                   nb::handle request_object, nb::handle out_object, bool grouped, bool blhd) {
+Any forward(nb::handle query, nb::handle key, nb::handle value, const CallOptions& options,
+            nb::handle request_object, nb::handle out_object, bool grouped, bool blhd) {
   Inputs in;
   in.take(query, key, value, kCall, true, grouped, blhd);
   AuxRequest request;
@@ -130,6 +131,24 @@ nb::object forward(nb::handle query, nb::handle key, nb::handle value, const Cal
   return nb::make_tuple(out.finish(), nb::cast(std::move(aux)));
 }
 
+std::string text_of(const AuxRequest& request) {
+  std::string text;
+  const auto add = [&text](const char* name, bool wanted, const std::string& value = "True") {
+    if (wanted) text += (text.empty() ? "" : ", ") + std::string(name) + "=" + value;
+  };
+  add("lse", request.lse);
+  add("max_scores", request.max_scores);
+  add("stats", request.stats.level != StatsLevel::off,
+      "'" + std::string(name(request.stats.level)) + "'");
+  add("scores", request.scores);
+  add("weights", request.weights);
+  add("lse_without_sink", request.lse_without_sink);
+  add("state", request.state);
+  add("capped", request.capped);
+  add("logits", request.logits);
+  return "AuxRequest(" + text + ")";
+}
+
 std::string text_of(const Aux& aux) {
   std::string text;
   const auto add = [&text](const char* name, const nb::object& value) {
@@ -174,13 +193,14 @@ void bind_forward(nb::module_& module) {
                                   state,  scores,           capped,
                                   logits, weights,          stats_request(stats, "AuxRequest")};
           },
-          "lse"_a = false, "max_scores"_a = false, "stats"_a = nb::bool_(false), "scores"_a = false,
-          "weights"_a = false, nb::kw_only(), "lse_without_sink"_a = false, "state"_a = false,
-          "capped"_a = false, "logits"_a = false,
-          nb::sig("def __init__(self, lse: bool = False, max_scores: bool = False, stats: bool | "
-                  "str | StatsRequest = False, scores: bool = False, weights: bool = False, *, "
-                  "lse_without_sink: bool = False, state: bool = False, capped: bool = False, "
-                  "logits: bool = False) -> None"))
+          "lse"_a = false, "max_scores"_a = false, "stats"_a.none() = nb::bool_(false),
+          "scores"_a = false, "weights"_a = false, nb::kw_only(), "lse_without_sink"_a = false,
+          "state"_a = false, "capped"_a = false, "logits"_a = false,
+          nb::sig(
+              "def __init__(self, lse: bool = False, max_scores: bool = False, stats: bool | "
+              "str | StatsRequest | None = False, scores: bool = False, weights: bool = False, *, "
+              "lse_without_sink: bool = False, state: bool = False, capped: bool = False, "
+              "logits: bool = False) -> None"))
       .def_ro("lse", &AuxRequest::lse)
       .def_ro("max_scores", &AuxRequest::max_scores)
       .def_ro("stats", &AuxRequest::stats)
@@ -189,7 +209,8 @@ void bind_forward(nb::module_& module) {
       .def_ro("lse_without_sink", &AuxRequest::lse_without_sink)
       .def_ro("state", &AuxRequest::state)
       .def_ro("capped", &AuxRequest::capped)
-      .def_ro("logits", &AuxRequest::logits);
+      .def_ro("logits", &AuxRequest::logits)
+      .def("__repr__", [](const AuxRequest& self) { return text_of(self); });
 
   nb::class_<Aux>(module, "Aux", "What an AuxRequest asked for; what it did not ask for is None.")
       .def_ro("lse", &Aux::lse)
@@ -202,7 +223,7 @@ void bind_forward(nb::module_& module) {
       .def_ro("logits", &Aux::logits)
       .def_ro("weights", &Aux::weights)
       .def_ro("stats", &Aux::stats)
-      .def("__repr__", &text_of);
+      .def("__repr__", [](const Aux& self) { return text_of(self); });
 
   module.def(
       "forward", &forward, "query"_a.none(), "key"_a.none(), "value"_a.none(), "options"_a,

@@ -17,8 +17,8 @@ namespace poise::python {
 namespace {
 
 struct Results {
-  nb::object dq = nb::none(), dk = nb::none(), dv = nb::none(), dbias = nb::none(),
-             dsinks = nb::none(), dscale = nb::none(), dslopes = nb::none(), stats = nb::none();
+  Any dq = nb::none(), dk = nb::none(), dv = nb::none(), dbias = nb::none(), dsinks = nb::none(),
+      dscale = nb::none(), dslopes = nb::none(), stats = nb::none();
 };
 
 constexpr const char* kCall = "backward";
@@ -68,11 +68,11 @@ Results backward_of(nb::handle query, nb::handle key, nb::handle value, nb::hand
     Output output;
     View view;
     Tensor Gradients::*tensor;
-    nb::object Results::*result;
+    Any Results::*result;
   };
   Wanted main[3];
   const auto want = [&](int which, bool is_wanted, const Array& like, Tensor Gradients::*tensor,
-                        nb::object Results::*result) {
+                        Any Results::*result) {
     if (!is_wanted) return;
     Wanted& one = main[which];
     one.output.create(like, like.view().extents, like.view().rank, like.view().dtype, &like.view());
@@ -89,11 +89,11 @@ Results backward_of(nb::handle query, nb::handle key, nb::handle value, nb::hand
   struct Summed {
     Output output;
     Tensor Gradients::*tensor;
-    nb::object Results::*result;
+    Any Results::*result;
   };
   Summed summed[4];
   const auto sum = [&](int which, const Axes& extents, int rank, DType dtype,
-                       Tensor Gradients::*tensor, nb::object Results::*result) {
+                       Tensor Gradients::*tensor, Any Results::*result) {
     summed[which].output.create(in.query_array, extents, rank, dtype);
     summed[which].tensor = tensor;
     summed[which].result = result;

@@ -122,7 +122,7 @@ void bind_health(nb::module_& module) {
       .def_prop_ro(
           "counts",
           [](const Health& self) {
-            nb::dict counts;
+            nb::typed<nb::dict, nb::str, int> counts;
             for (int i = 0; i < kSeverities; ++i)
               counts[name(static_cast<Severity>(i))] = self.counts[static_cast<std::size_t>(i)];
             return counts;
@@ -172,7 +172,11 @@ void bind_health(nb::module_& module) {
           "to_json", [](const Report& self) { return to_json(self); },
           "The face for programs: docs/report-json.md.")
       .def(
-          "to_html", [](const Report& self) { return to_html(self); }, "One self-contained page.");
+          "to_html", [](const Report& self) { return to_html(self); }, "One self-contained page.")
+      .def("__repr__", [](const Report& self) {
+        return "Report(layers=" + std::to_string(self.layers) + ", worst='" + name(self.worst) +
+               "')";
+      });
 
   module.def("report", &report_of, "layers"_a, "labels"_a, "title"_a, "model"_a, "text"_a,
              "precision"_a, "mask"_a, "command"_a, "tokens"_a, "scores_stored"_a, "pv_in_bf16"_a,

@@ -27,22 +27,25 @@ StatsLevel level_of(const char* text, const char* call) {
               "', expected 'off', 'max', 'core' or 'full'");
 }
 
+template <class T, int axes = 1>
+using NumpyArray = nb::ndarray<nb::numpy, T, nb::ndim<axes>>;
+
 // A NumPy array that owns its memory.
-template <class T>
-nb::object numpy_array(const std::vector<T>& values, std::initializer_list<std::size_t> shape) {
+template <class T, std::size_t axes>
+NumpyArray<T, axes> numpy_array(const std::vector<T>& values, const std::size_t (&shape)[axes]) {
   auto* memory = new std::vector<T>(values);
   nb::capsule owner(memory, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return nb::cast(nb::ndarray<nb::numpy, T>(memory->data(), shape, owner));
+  return NumpyArray<T, axes>(memory->data(), axes, shape, owner);
 }
 
 template <class T, class Of>
-nb::object per_head(const Stats& stats, Of of) {
+NumpyArray<T> per_head(const Stats& stats, Of of) {
   std::vector<T> values;
   for (const HeadStats& head : stats.heads) values.push_back(static_cast<T>(of(head)));
-  return numpy_array<T>(values, {values.size()});
+  return numpy_array(values, {values.size()});
 }
 
-nb::dict readout(const Stats& stats) {
+nb::typed<nb::dict, nb::str, Any> readout(const Stats& stats) {
   std::vector<Readout> heads;
   for (const HeadStats& head : stats.heads) heads.push_back(read_out(head, stats));
   nb::dict all;
@@ -50,7 +53,7 @@ nb::dict readout(const Stats& stats) {
     using T = decltype(of(Readout{}));
     std::vector<T> values;
     for (const Readout& head : heads) values.push_back(of(head));
-    all[key] = numpy_array<T>(values, {values.size()});
+    all[key] = numpy_array(values, {values.size()});
   };
 #define POISE_MEMBER(member) add(#member, [](const Readout& head) { return head.member; })
   POISE_MEMBER(sigma);
@@ -87,7 +90,7 @@ nb::dict readout(const Stats& stats) {
   return all;
 }
 
-nb::object quantile(const Stats& stats, const std::string& name, double q) {
+NumpyArray<double> quantile(const Stats& stats, const std::string& name, double q) {
   if (!(q >= 0 && q <= 1)) raise_value("[quantile] q: " + std::to_string(q) + ", expected 0 ... 1");
   const auto of = [&](auto sketch) {
     return per_head<double>(stats, [&](const HeadStats& head) { return sketch(head).quantile(q); });
@@ -110,15 +113,16 @@ nb::object quantile(const Stats& stats, const std::string& name, double q) {
               "transmission or passed_gain");
 }
 
-nb::tuple histogram(const Stats& stats) {
+nb::typed<nb::tuple, NumpyArray<std::int64_t, 2>, NumpyArray<double>> histogram(
+    const Stats& stats) {
   std::vector<std::int64_t> counts;
   std::vector<double> edges;
   for (const HeadStats& head : stats.heads)
     counts.insert(counts.end(), head.histogram.counts.begin(), head.histogram.counts.end());
   for (int i = 0; i <= kHistogramBins; ++i)
     edges.push_back(stats.request.histogram_low + i * stats.request.histogram_width);
-  return nb::make_tuple(numpy_array<std::int64_t>(counts, {stats.heads.size(), kHistogramBins}),
-                        numpy_array<double>(edges, {edges.size()}));
+  return nb::make_tuple(numpy_array(counts, {stats.heads.size(), std::size_t{kHistogramBins}}),
+                        numpy_array(edges, {edges.size()}));
 }
 
 Stats from_text(std::string_view text) {
@@ -200,7 +204,11 @@ void bind_statistics(nb::module_& module) {
       .def_ro("histogram_low", &StatsRequest::histogram_low)
       .def_ro("histogram_width", &StatsRequest::histogram_width)
       .def_ro("stand_in_bias", &StatsRequest::stand_in_bias)
-      .def_ro("near_tie_gap", &StatsRequest::near_tie_gap);
+      .def_ro("near_tie_gap", &StatsRequest::near_tie_gap)
+      .def("__repr__", [](const StatsRequest& self) {
+        return "StatsRequest('" + std::string(name(self.level)) +
+               "', every=" + std::to_string(self.every) + ")";
+      });
 
   nb::class_<Stats> stats(
       module, "Stats",
@@ -258,7 +266,7 @@ void bind_statistics(nb::module_& module) {
         static_cast<void>(mean);                                                  \
         return per_head<T>(self, [&](const HeadStats& h) { return expression; }); \
       },                                                                          \
-      text)
+      nb::rv_policy::move, text)
   POISE_HEAD("scale", double, h.scale, "The scale each head ran with.");
   POISE_HEAD("rows", std::int64_t, h.rows, "Query rows measured, of all kinds.");
   POISE_HEAD("measured_rows", std::int64_t, h.measured_rows,

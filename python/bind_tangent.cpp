@@ -35,10 +35,11 @@ struct Moving {
   View views[3];
 };
 
-nb::tuple jvp_of(nb::handle query, nb::handle key, nb::handle value, nb::handle out,
-                 const CallOptions& options, nb::handle query_tangent, nb::handle key_tangent,
-                 nb::handle value_tangent, nb::handle row_max, nb::handle row_sum, nb::handle lse,
-                 bool blhd) {
+nb::typed<nb::tuple, Any, Any> jvp_of(nb::handle query, nb::handle key, nb::handle value,
+                                      nb::handle out, const CallOptions& options,
+                                      nb::handle query_tangent, nb::handle key_tangent,
+                                      nb::handle value_tangent, nb::handle row_max,
+                                      nb::handle row_sum, nb::handle lse, bool blhd) {
   constexpr const char* kCall = "jvp";
   constexpr const char* kNames[] = {"query_tangent", "key_tangent", "value_tangent"};
   Inputs in;
@@ -72,10 +73,10 @@ nb::tuple jvp_of(nb::handle query, nb::handle key, nb::handle value, nb::handle 
   return nb::make_tuple(out_tangent.finish(), lse_tangent.finish());
 }
 
-nb::tuple double_backward_of(nb::handle query, nb::handle key, nb::handle value, nb::handle out,
-                             nb::handle dout, const CallOptions& options, nb::handle ddq,
-                             nb::handle ddk, nb::handle ddv, nb::handle row_max, nb::handle row_sum,
-                             nb::handle lse, nb::handle dlse, bool blhd) {
+nb::typed<nb::tuple, Any, Any, Any, Any, Any> double_backward_of(
+    nb::handle query, nb::handle key, nb::handle value, nb::handle out, nb::handle dout,
+    const CallOptions& options, nb::handle ddq, nb::handle ddk, nb::handle ddv, nb::handle row_max,
+    nb::handle row_sum, nb::handle lse, nb::handle dlse, bool blhd) {
   constexpr const char* kCall = "double_backward";
   constexpr const char* kNames[] = {"ddq", "ddk", "ddv"};
   Inputs in;

@@ -11,6 +11,20 @@
 
 namespace poise::python {
 
+struct AnyType {};
+
+}  // namespace poise::python
+
+template <>
+struct nanobind::detail::type_caster<poise::python::AnyType> {
+  static constexpr auto Name = const_name("typing.Any");
+};
+
+namespace poise::python {
+
+// An object whose type follows the caller's arrays, so that type checkers must let it pass.
+using Any = nb::typed<nb::object, AnyType>;
+
 void bind_machine(nb::module_& module);     // threads, instruction sets, explain
 void bind_options(nb::module_& module);     // Options
 void bind_statistics(nb::module_& module);  // StatsRequest, Stats

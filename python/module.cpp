@@ -9,7 +9,7 @@
 NB_MODULE(_core, module) {
   using namespace poise::python;
   module.doc() = "poise in C++; the package poise is the public name for what is in here.";
-  module.attr("__version__") = POISE_VERSION;
+  module.attr("version") = POISE_VERSION;
   bind_machine(module);
   bind_options(module);
   bind_statistics(module);

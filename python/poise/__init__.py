@@ -10,6 +10,8 @@ torch or another framework.
 (1, 2, 4, 8)
 """
 
+from typing import TYPE_CHECKING
+
 from ._core import (
     Aux,
     AuxRequest,
@@ -21,7 +23,6 @@ from ._core import (
     Report,
     Stats,
     StatsRequest,
-    __version__,
     active_isa,
     available_isas,
     get_num_threads,
@@ -29,9 +30,16 @@ from ._core import (
     set_isa,
     set_num_threads,
 )
+from ._core import version as __version__
 from .functional import attention, explain, scaled_dot_product_attention
 from .gradient import backward, double_backward, jvp
 from .health import report, to_html, to_json, to_text
+
+if TYPE_CHECKING:  # what __getattr__ below loads
+    from . import torch as torch
+    from ._clip import qk_clip_ as qk_clip_
+    from ._torch_use import use as use
+    from ._watch import watch as watch
 
 __all__ = [
     "Aux",
@@ -75,3 +83,7 @@ def __getattr__(name):
         module = import_module(_LATER[name], __name__)
         return module if name == "torch" else getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *_LATER})

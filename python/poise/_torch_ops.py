@@ -241,7 +241,7 @@ def _fake_double_backward(_ddq, _ddk, _ddv, dout, dlse, *rest):
 
 
 library = torch.library.Library("poise", "DEF")
-_KERNELS = {
+_KERNELS: dict = {
     "forward": (forward, _fake_forward), "backward": (backward, _fake_backward),
     "jvp": (jvp, _fake_jvp), "double_backward": (double_backward, _fake_double_backward)}
 for _name, _schema in _SCHEMAS.items():

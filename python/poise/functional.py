@@ -6,6 +6,7 @@ that the library makes, and Python work that a call of a few microseconds would 
 
 import sys
 import warnings
+from typing import Any
 
 from . import _core
 
@@ -54,7 +55,7 @@ def scaled_dot_product_attention(
     *, causal=None, window=None, softcap=None, sinks=None, alibi_slopes=None, kv_lengths=None,
     q_lengths=None, bias=None, diagonal=None, dropout_seed=None, dropout_offset=0, threads=None,
     return_aux=None, out=None,
-):
+) -> Any:
     """Scaled dot-product attention with the signature and meaning of PyTorch's function.
 
     The first eight parameters are those of torch.nn.functional.scaled_dot_product_attention. Unlike
@@ -69,7 +70,8 @@ def scaled_dot_product_attention(
             broadcast to [..., Hq, Lq, Lk].
         dropout_p: probability in [0, 1) of dropping a weight, always in force. The seed comes from
             torch's generator for tensors, from numpy.random's for arrays.
-        is_causal: query i sees keys 0 ... i (the top left corner, whatever the lengths).
+        is_causal: query i sees keys 0 ... i (the top left corner, whatever the lengths), or up to
+            i + diagonal where that is given.
         scale: factor of the dot products, default 1/sqrt(D); one number, or one per head [Hq].
         enable_gqa: query head h reads key head h // (Hq / Hkv). Without it the heads must agree or
             broadcast.
@@ -82,7 +84,8 @@ def scaled_dot_product_attention(
         kv_lengths: [B] integers; keys from there on do not exist, and are not read.
         q_lengths: [B] integers; rows from there on are 0 and take no part.
         bias: floats added to the scores, beside a bool attn_mask.
-        diagonal: the offset o for window and ALiBi, one integer or [B].
+        diagonal: the offset o of causal, window and ALiBi, one integer or [B], instead of the
+            one that causal or is_causal names. Without either it is Lk - Lq (kv_lengths - Lq).
         dropout_seed, dropout_offset: instead of a generator's; the same pair drops the same
             weights.
         threads: of this call; default get_num_threads(). Changes no bit.
@@ -153,7 +156,7 @@ def attention(
     query, key, value, *, causal=None, scale=None, softcap=None, mask=None, bias=None, window=None,
     diagonal=None, kv_lengths=None, q_lengths=None, alibi_slopes=None, sinks=None, dropout_p=0.0,
     dropout_seed=0, dropout_offset=0, threads=None, layout="bhld", return_aux=None, out=None,
-):
+) -> Any:
     """Attention under the library's own names: query heads share key heads, nothing is drawn.
 
     Args:
@@ -196,7 +199,7 @@ def attention(
     return _core.forward(query, key, value, options, return_aux, out, True, _blhd(layout))
 
 
-def explain(shape, *, dtype="float32", **options):
+def explain(shape, *, dtype="float32", **options) -> str:
     """What attention would do with a call of this shape: kernel, tiles, tasks, memory, and why.
 
     Args:

@@ -7,21 +7,26 @@ poise.scaled_dot_product_attention and poise.attention come here by themselves f
 record gradients and in torch.compile; importing this registers the operators torch.ops.poise.*.
 """
 
+from typing import Any
+
 from . import _torch_calls
 from ._torch_use import use
 
 __all__ = ["attention", "use"]
 
 
-def attention(query, key, value, *, return_lse=False, **options):
+def attention(
+    query, key, value, *, return_lse=False, causal=None, scale=None, softcap=None, mask=None,
+    bias=None, window=None, diagonal=None, kv_lengths=None, q_lengths=None, alibi_slopes=None,
+    sinks=None, dropout_p=0.0, dropout_seed=None, dropout_offset=0, threads=None,
+) -> Any:
     """poise.attention on tensors, always by way of the operator torch.ops.poise.forward.
 
     Args:
         query, key, value: [..., H, L, D] tensors on the CPU, as in poise.attention.
         return_lse: also return lse, the log of each row's denominator, with gradients.
-        options: causal, scale, softcap, mask, bias, window, diagonal, kv_lengths, q_lengths,
-            alibi_slopes, sinks, dropout_p, dropout_seed, dropout_offset, threads: as there. bias,
-            scale, sinks and alibi_slopes have gradients when they are tensors that require them.
+        Others: as there. bias, scale, sinks and alibi_slopes have gradients when they are tensors
+            that require them.
 
     Returns:
         out [..., Hq, Lq, Dv], or (out, lse [..., Hq, Lq]).
@@ -37,5 +42,10 @@ def attention(query, key, value, *, return_lse=False, **options):
         >>> q.grad.shape
         torch.Size([1, 2, 5, 8])
     """
-    out, lse = _torch_calls.recorded(query, key, value, grouped=True, lse=return_lse, **options)
+    out, lse = _torch_calls.recorded(
+        query, key, value, grouped=True, lse=return_lse, causal=causal, scale=scale,
+        softcap=softcap, mask=mask, bias=bias, window=window, diagonal=diagonal,
+        kv_lengths=kv_lengths, q_lengths=q_lengths, alibi_slopes=alibi_slopes, sinks=sinks,
+        dropout_p=dropout_p, dropout_seed=dropout_seed, dropout_offset=dropout_offset,
+        threads=threads)
     return (out, lse) if return_lse else out

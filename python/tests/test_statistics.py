@@ -76,6 +76,19 @@ def test_stats_merge_and_refuse_strangers(qkv):
     assert total.to_json() == before
 
 
+def test_everything_says_what_it_is(qkv):
+    q, k, v = qkv((2,), 4, 2, 6, 9, 8)
+    request = poise.AuxRequest(lse=True, state=True, stats="full")
+    out, aux = poise.attention(q, k, v, return_aux=request)
+    assert repr(request) == "AuxRequest(lse=True, stats='full', state=True)"
+    assert repr(aux) == "Aux(lse, row_max, row_sum, stats)"
+    assert repr(poise.StatsRequest("max", every=2)) == "StatsRequest('max', every=2)"
+    assert repr(aux.stats) == "Stats(level='full', heads=4)"
+    assert repr(poise.judge(aux.stats)).startswith("Health(heads=4, worst='")
+    assert repr(poise.report(aux.stats)).startswith("Report(layers=1, worst='")
+    assert repr(poise.AuxRequest(stats=None)) == "AuxRequest()"
+
+
 def test_a_request_says_what_is_measured(qkv):
     request = poise.StatsRequest("full", every=4, histogram_low=-1, histogram_width=0.5)
     _, aux = measured(qkv, request)
