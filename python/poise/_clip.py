@@ -5,6 +5,7 @@ their biases) multiplied in place. Must not happen here: a write before every la
 known, or a guess of a layout.
 """
 
+import numbers
 import re
 from typing import NamedTuple
 
@@ -139,8 +140,8 @@ def qk_clip_(model, w, tau=100.0):
         {module name: gamma, array [Hq]} of the layers in which a head was scaled.
 
     Raises:
-        ValueError: tau; a layout that is not known, by the module's name; a norm between projection
-            and scores. Nothing is written then.
+        TypeError: what is no model, watch or Stats. ValueError: tau; a layout that is not known, by
+            the module's name; a norm between projection and scores. Nothing is written then.
 
     Example:
         >>> import torch, poise
@@ -156,9 +157,15 @@ def qk_clip_(model, w, tau=100.0):
         >>> bool((gamma < 1).all()), bool((w.stats["self_attn"].max_score < 10.001).all())
         (True, True)
     """
-    if not (isinstance(tau, (int, float)) and 0 < tau < float("inf")):
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"[qk_clip_] model: {type(model).__name__}, expected a torch.nn.Module")
+    if not (isinstance(tau, numbers.Real) and 0 < tau < float("inf")):
         raise ValueError(f"[qk_clip_] tau: {tau!r}, expected a number above 0")
-    measured = w if isinstance(w, dict) else w.stats
+    measured = w if isinstance(w, dict) else getattr(w, "stats", None)
+    if not (isinstance(measured, dict) and all(
+            isinstance(label, str) and isinstance(stats, _core.Stats)
+            for label, stats in measured.items())):
+        raise TypeError(f"[qk_clip_] w: {type(w).__name__}, expected a watch or {{name: Stats}}")
     planned = {}
     for label, stats in measured.items():
         factors = numpy.array(_core.clip_factors(stats, tau))  # [Hq, 3]: gamma, of Wq, of Wk

@@ -181,3 +181,8 @@ def test_another_model_and_bad_numbers_are_refused():
     for tau in (0, -1, float("nan"), "100"):
         with pytest.raises(ValueError, match="tau: "):
             poise.qk_clip_(model, w, tau=tau)
+    with pytest.raises(TypeError, match="model: str, expected a torch.nn.Module"):
+        poise.qk_clip_("model", w)
+    for what in (3, w.history, {"0": 3}, {0: w.stats["0"]}):
+        with pytest.raises(TypeError, match="w: .*expected a watch or {name: Stats}"):
+            poise.qk_clip_(model, what)
