@@ -160,7 +160,8 @@ def _check_attributes(is_causal, qk_mode, precision, left, right):
     for name, number, allowed in (
             ("is_causal", is_causal, (0, 1)), ("qk_matmul_output_mode", qk_mode, (0, 1, 2, 3)),
             ("softmax_precision", precision, (None, _FLOAT, _FLOAT16, _DOUBLE, _BFLOAT16))):
-        if number not in allowed:
+        if number is not None and not isinstance(number, (int, np.integer)) or (
+                number not in allowed):
             raise ValueError(_about(name, f"{number!r}, expected one of {allowed}"))
     for name, size in (("left_window_size", left), ("right_window_size", right)):
         if not isinstance(size, (int, np.integer)):
@@ -185,7 +186,8 @@ def _by_heads(given, q_num_heads, kv_num_heads):
         if array.ndim not in (3, 4) or array.ndim != given["Q"].ndim:
             raise ValueError(_about(name, f"shape {list(array.shape)}, expected three axes or four"
                                           ", as many in Q, K and V"))
-        if heads is not None and (not isinstance(heads, (int, np.integer)) or heads < 1):
+        if heads is not None and (
+                not isinstance(heads, (int, np.integer)) or isinstance(heads, bool) or heads < 1):
             raise ValueError(_about(attribute, f"{heads!r}, expected a positive integer"))
         if array.ndim == 4:
             if heads is not None and heads != array.shape[1]:
