@@ -117,6 +117,12 @@ def recorded(query, key, value, *, grouped, causal=None, scale=None, softcap=Non
         number, scale = None, _tensor("scale", scale, torch.float64)
     else:
         scale = None
+    if window is not None:
+        if not is_compiling():
+            _core.Options(window=window)  # refuses what is no pair of integers
+        window = tuple(int(extent) for extent in window)
+    if threads is not None and not is_compiling():
+        _core.Options(threads=threads)  # refuses what is no number of threads
     causal, causal_offset = _causal(causal)
     arguments = (
         query, key, value, _tensor("bias", bias), scale, _tensor("sinks", sinks, torch.float64),

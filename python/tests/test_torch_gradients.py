@@ -7,6 +7,7 @@ gradcheck. Must not happen here: a comparison of poise with itself where differe
 import gc
 import weakref
 
+import numpy as np
 import pytest
 
 import poise
@@ -293,6 +294,18 @@ def test_recorded_calls_refuse_with_the_librarys_sentence(change, error, sentenc
     call.update(change)
     with pytest.raises(error, match=sentence):
         poise.attention(**call)
+
+
+def test_a_window_and_threads_mean_the_same_recorded_or_not():
+    q, k, v = qkv()
+    plain = [t.detach() for t in (q, k, v)]
+    expected = poise.attention(*plain, window=(2, 1))
+    for window in ([2, 1], np.array([2, 1])):
+        assert torch.equal(poise.attention(q, k, v, window=window), expected)
+    for tensors in (plain, (q, k, v)):
+        for bad in ({"window": ()}, {"window": torch.tensor([2, 1])}, {"threads": 0}):
+            with pytest.raises((TypeError, ValueError), match=r"^\[options\] (window|threads): "):
+                poise.attention(*tensors, **bad)
 
 
 def test_two_masks_of_one_kind_are_refused_as_elsewhere():
