@@ -43,10 +43,15 @@ class Recording:
     """Calls of one step, and the file they go to."""
 
     def __init__(self, path):
-        self._path = os.fspath(path)
-        folder = os.path.dirname(self._path) or "."
+        # Where a link leads, since the file comes in one move. What would fail then is told now.
+        self._path = os.path.realpath(os.fspath(path))
+        folder = os.path.dirname(self._path)
         if not os.path.isdir(folder):
-            raise ValueError(f"[watch] path: {self._path!r}, the folder {folder} does not exist")
+            raise ValueError(f"[watch] path: {path!r}, the folder {folder} does not exist")
+        if os.path.exists(self._path) and not os.path.isfile(self._path):
+            raise ValueError(f"[watch] path: {path!r} is no file")
+        if not os.access(folder, os.W_OK):
+            raise ValueError(f"[watch] path: {path!r}, the folder {folder} cannot be written to")
         self._tensors, self._metadata, self._problem = {}, {}, None
 
     def add(self, label, call):

@@ -17,7 +17,9 @@ class Log:
 
     def __init__(self, path, process):
         if process is not None and not (
-                isinstance(process, str) and 0 < len(process.encode()) <= _MOST_BYTES):
+                isinstance(process, str)
+                and 0 < len(process.encode(errors="ignore")) <= _MOST_BYTES
+                and process.encode(errors="ignore").decode() == process):
             raise ValueError(f"[watch] process: {process!r}, expected text of 1 to 200 bytes")
         self._path, self._process = os.fspath(path), process
         with open(self._path, "ab"):
@@ -34,4 +36,5 @@ class Log:
                 file.seek(end - 1)
                 if file.read(1) != b"\n":
                     text = b"\n" + text  # a process that was killed left half a line
-            file.write(text)
+            while text:
+                text = text[file.write(text):]  # a full disk takes a part first

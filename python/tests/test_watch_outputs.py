@@ -7,6 +7,7 @@ Must not happen here: a dashboard that is asked over a network.
 import doctest
 import importlib
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -144,6 +145,39 @@ def test_a_recording_that_cannot_be_is_refused(tmp_path):
         with pytest.raises(ValueError, match="no attention call was seen"):
             w.model(inputs())
     assert not path.exists() and not list(tmp_path.iterdir())
+    os.mkfifo(tmp_path / "pipe")
+    for no_file in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ValueError, match="path: .* is no file"):
+            poise.watch(stack()).record(no_file)
+
+
+def test_a_recording_goes_where_a_link_leads(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "file")
+    with poise.watch(stack()) as w:
+        w.record(link)
+        w.model(inputs())
+    assert link.is_symlink() and (tmp_path / "file").stat().st_size > 0
+
+
+def test_a_full_disk_is_told(tmp_path):
+    with pytest.raises(OSError, match="No space left"):
+        watched(log="/dev/full")
+    # A file that may not grow takes a part of the line, and says so when it is given the rest.
+    code = f"""
+import resource, torch, poise
+w = poise.watch(torch.nn.TransformerEncoderLayer(8, 1, 8), log={str(tmp_path / "l")!r})
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+with w:
+    w.model(torch.ones(2, 1, 8))
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (tmp_path / "l").stat().st_size == 100 and "File too large" in told.stderr
+
+
+def test_a_process_has_a_name_in_utf8(tmp_path):
+    with pytest.raises(ValueError, match="process: .*expected text of 1 to 200 bytes"):
+        poise.watch(stack(), log=tmp_path / "l", process="\ud800")
 
 
 class Writer:
