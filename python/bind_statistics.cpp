@@ -290,8 +290,9 @@ void bind_statistics(nb::module_& module) {
   POISE_HEAD("effective_keys", double, mean(h, h.sum_effective_keys), "Mean of 1 / sum p^2.");
   POISE_HEAD("saturated_share", double, mean(h, static_cast<double>(h.rows_above_99)),
              "Share of rows with a weight > .99.");
-  POISE_HEAD("sink_weight", double, mean(h, h.sum_sink_weight),
-             "The sink's share of the denominator, mean.");
+  POISE_HEAD("sink_weight", double,
+             h.sum_sink_weight / static_cast<double>(h.measured_rows + h.single_rows),
+             "The sink's share of the denominator, mean over finite rows with a key; NaN without.");
   POISE_HEAD("expected_transmission", double, h.expected_transmission(),
              "Root mean square share of a gradient that the softmax lets through (full).");
   POISE_HEAD("transmission", double, h.gradient.rms_transmission(),

@@ -53,6 +53,20 @@ def test_readouts_are_what_numpy_computes(qkv):
         stats.quantile("median", 0.5)
 
 
+@pytest.mark.parametrize("causal", ["top_left", "bottom_right"])
+def test_the_share_of_the_sink_counts_rows_with_one_key_too(qkv, causal):
+    q, k, v = qkv((2,), 2, 2, 3, 4, 8, dtype=np.float64)
+    sinks = np.array([0.5, -1.0])
+    _, aux = poise.attention(q, k, v, causal=causal, sinks=sinks, return_aux=poise.AuxRequest(
+        lse=True, stats=True))
+    share = np.exp(sinks[:, None] - aux.lse)
+    np.testing.assert_allclose(aux.stats.sink_weight, share.mean((0, 2)), rtol=1e-12)
+    _, aux = poise.attention(q, k[:, :, :1], v[:, :, :1], sinks=sinks, return_aux=poise.AuxRequest(
+        lse=True, stats=True))
+    share = np.exp(sinks[:, None] - aux.lse)
+    np.testing.assert_allclose(aux.stats.sink_weight, share.mean((0, 2)), rtol=1e-12)
+
+
 def test_json_and_pickle_lose_no_bit(qkv):
     _, aux = measured(qkv)
     text = aux.stats.to_json()
