@@ -184,12 +184,26 @@ def parse(arguments=None):
             ("prose", 240, "characters to write at the end")):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{meaning} (%(default)s)")
     parser.add_argument("--learning-rate", type=float, default=2e-3, help="of AdamW (%(default)s)")
-    return parser.parse_args(arguments)
+    found = parser.parse_args(arguments)
+    for name in ("steps", "every", "batch", "context", "width", "heads", "layers"):
+        if getattr(found, name) < 1:
+            parser.error(f"--{name}: {getattr(found, name)}, expected 1 or more")
+    if found.width % found.heads:
+        parser.error(f"--width: {found.width} is no multiple of --heads {found.heads}")
+    try:
+        text = found.text.read_text(encoding="utf-8")
+        found.out.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        parser.error(str(problem))
+    except UnicodeDecodeError as problem:
+        parser.error(f"--text: {found.text} is no text in UTF-8: {problem}")
+    if len(text) < 10 * (found.context + 2):  # a tenth is held out
+        parser.error(f"--text: {len(text)} characters, expected ten times --context and some")
+    return found, text
 
 
 def main():
-    arguments = parse()
-    text = arguments.text.read_text(encoding="utf-8")
+    arguments, text = parse()
     characters = sorted(set(text))
     ids = torch.tensor([characters.index(c) for c in text])
     learned, held_out = ids[:len(ids) * 9 // 10], ids[len(ids) * 9 // 10:]
@@ -202,7 +216,6 @@ def main():
     print(f"two models of {sum(p.numel() for p in scaled.parameters()):,} weights, head_dim "
           f"{arguments.width // arguments.heads}, on {len(learned):,} characters")
 
-    arguments.out.mkdir(parents=True, exist_ok=True)
     log = arguments.out / "run.jsonl"
     log.unlink(missing_ok=True)  # it is appended to, and this is another run
     with poise.watch(pair, every=arguments.every, stats="full", compute="poise", log=log) as watch:
@@ -214,8 +227,9 @@ def main():
           + f", a table of pairs {pair_table_loss(learned, held_out, len(characters)):.3f}")
     print("transmission of the last measured step: " + ", ".join(
         f"{name} {health_of(watch.stats, name)[3]:.3f}" for name in losses))
+    begin = "Alice " if set("Alice ") <= set(characters) else text[:1]
     for name, model in pair.named_children():
-        print(f"\n{name} writes:\n{write_prose(model, 'Alice ', characters, arguments.prose)}")
+        print(f"\n{name} writes:\n{write_prose(model, begin, characters, arguments.prose)}")
     page = watch.report(arguments.out / "health.html", title="A character GPT, scaled and unscaled")
     print(f"\n{page}: the last measured step\n{log}: all of them; draw it with\n"
           f"    poise report {log} --html {arguments.out / 'over-time.html'}")

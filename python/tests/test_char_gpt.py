@@ -17,6 +17,20 @@ pytest.importorskip("torch")
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "char_gpt.py"
 
 
+@pytest.mark.parametrize("arguments, sentence", [
+    (["--steps", "0"], "--steps: 0, expected 1 or more"),
+    (["--width", "10", "--heads", "4"], "--width: 10 is no multiple of --heads 4"),
+    (["--text", "none.txt"], "No such file or directory: 'none.txt'"),
+    (["--text", os.devnull], "--text: 0 characters"), (["--out", os.devnull], "File exists"),
+    (["--text", sys.executable], "can't decode"),
+])
+def test_a_bad_argument_is_named(tmp_path, arguments, sentence):
+    done = subprocess.run([sys.executable, EXAMPLE, *arguments], capture_output=True, text=True,
+                          cwd=tmp_path)
+    assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
 def test_the_character_gpt_trains_and_is_watched(tmp_path):
     done = subprocess.run(
         [sys.executable, EXAMPLE, "--out", tmp_path, "--steps", "21", "--every", "10", "--batch",
