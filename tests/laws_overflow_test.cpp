@@ -61,6 +61,20 @@ TEST(laws, a_score_that_overflows_to_minus_infinity_counts_as_masked) {
   });
 }
 
+TEST(laws, a_finite_bias_beyond_float32_counts_as_its_largest_number) {
+  for_each_isa_and_dtype([](DType dtype) {
+    if (dtype != DType::f32) return;
+    for (std::int64_t rows : {1, 20})
+      for (double far : {-1e300, 1e300}) {
+        ScalarHead h(1, {0, 0, 0, 0}, rows);
+        h.value = {1, 2, 6, 100};
+        const std::vector<double> bias = {far, far, far, -kInfinity};
+        h.run(StatsLevel::off, {.bias = view(bias.data(), {4})});
+        for (const float out : h.out) EXPECT_NEAR(out, 3, 1e-6) << far;
+      }
+  });
+}
+
 TEST(laws, a_spread_beyond_float32_leaves_every_statistic_a_number) {
   for_each_isa_and_dtype([](DType dtype) {
     if (dtype != DType::f32) return;
