@@ -174,14 +174,9 @@ TEST(gradient_stats, lanes_without_a_row_add_nothing_to_norms) {
                         std::numeric_limits<double>::quiet_NaN());
     expect_fused_equals_definition(g, kFull);
 
-    const double high = dtype == DType::f64 ? 1000 : 150;
     g = problem_of_shape(shape, dtype, 919);
     g.problem.bias = TensorBuffer(DType::f32, {90});
-    g.problem.bias.fill([&] { return high; });
-    expect_fused_equals_definition(g, kFull);
-    g = problem_of_shape(shape, dtype, 919);
-    g.problem.alibi_slopes = TensorBuffer(g.problem.number_dtype(), {2});
-    for (std::int64_t h = 0; h < 2; ++h) g.problem.alibi_slopes.set(h, -high / 60);
+    g.problem.bias.fill([&] { return dtype == DType::f64 ? 1000 : 150; });
     expect_fused_equals_definition(g, kFull);
   });
 }
