@@ -107,9 +107,15 @@ ReportInput describe(const io::Recording& recording, const std::string& source,
   input.mask = mask_text(first);
   for (const RunnableLayer& layer : layers)
     if (mask_text(layer) != input.mask) input.mask = "masks differ by layer";
-  input.batch = first.query.extent(0);
-  input.q_len = first.query.extent(2);
-  input.kv_len = first.key.extent(2);
+  // What differs by layer is left out.
+  const auto common = [&](std::int64_t (*size)(const RunnableLayer&)) {
+    for (const RunnableLayer& layer : layers)
+      if (size(layer) != size(first)) return std::int64_t{0};
+    return size(first);
+  };
+  input.batch = common([](const RunnableLayer& layer) { return layer.query.extent(0); });
+  input.q_len = common([](const RunnableLayer& layer) { return layer.query.extent(2); });
+  input.kv_len = common([](const RunnableLayer& layer) { return layer.key.extent(2); });
   input.isa = active_isa();
   input.threads = first.options.threads > 0 ? first.options.threads : default_threads();
   input.date = now_text();
@@ -220,7 +226,12 @@ int report(const Arguments& arguments, const Session& session) {
   style.rules = arguments.rules;
   print(to_text(report, style));
   const std::optional<Severity> limit = kFailOn.at(arguments.fail_on);
-  return limit && report.worst >= *limit ? kExitFailed : kExitDone;
+  // Findings know of rows with NaN as well, which no verdict of a head is about.
+  const auto severe = [&](const Finding& finding) { return finding.severity >= *limit; };
+  const bool failed =
+      limit && (report.worst >= *limit ||
+                std::any_of(report.findings.begin(), report.findings.end(), severe));
+  return failed ? kExitFailed : kExitDone;
 }
 
 }  // namespace

@@ -200,10 +200,14 @@ void judge_diffuse(const Case& c, std::vector<Flag>* flags) {
                   number(textbook_scale(c));
   } else {
     flag.factor = spread_factor(c.readout.sigma, 1);
-    if (!std::isnan(flag.factor)) flag.remedy = "scale " + times(flag.factor) + " brings σ to 1; ";
-    flag.remedy +=
-        "where the context is longer than in training, × ln n / ln n_train "
-        "(log-n scaling, SSMax, YaRN)";
+    if (std::isnan(flag.factor)) {
+      flag.cause = "The scores of a row are all the same";
+      flag.remedy = "Look at q and k: no scale changes that";
+    } else {
+      flag.remedy = "scale " + times(flag.factor) +
+                    " brings σ to 1; where the context is longer than in training, "
+                    "× ln n / ln n_train (log-n scaling, SSMax, YaRN)";
+    }
   }
   flags->push_back(flag);
 }

@@ -8,6 +8,7 @@
 #include <poise/report.h>
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -361,6 +362,18 @@ TEST(Report, exits_with_1_on_bad_heads_only_when_asked) {
   EXPECT_EQ(run_poise({"report", path, "--fail-on", "bad"}).exit_code, 1);
   EXPECT_EQ(run_poise({"report", path, "--fail-on", "bad", "--scale", "0.001"}).exit_code, 0);
   EXPECT_EQ(run_poise({"report", path, "--fail-on", "worse"}).exit_code, 2);
+}
+
+TEST(Report, rows_with_nan_are_bad_and_their_heads_not_healthy) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("r.safetensors");
+  write_recording(path, 1, std::numeric_limits<double>::quiet_NaN());
+  const auto result = run_poise({"report", path});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_NE(result.out.find("NAN OR INFINITY"), std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find("2 healthy"), std::string::npos) << result.out;
+  EXPECT_EQ(run_poise({"report", path, "--fail-on", "bad"}).exit_code, 1);
+  EXPECT_EQ(run_poise({"report", path, "--fail-on", "critical"}).exit_code, 0);
 }
 
 TEST(Report, measures_far_scores_with_a_wider_histogram) {

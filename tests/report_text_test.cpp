@@ -156,6 +156,25 @@ std::string last_column(const std::string& page, const std::string& head) {
   return last;
 }
 
+TEST(report_text, a_head_without_measured_rows_is_not_called_healthy) {
+  HeadStats masked;
+  masked.rows = masked.empty_rows = 64;
+  const Report report = report_of({layer_of({head_of_spread(1), masked})});
+  EXPECT_EQ(headline(report), "None of the 2 heads is in trouble, and nothing overflows.");
+  EXPECT_EQ(report.counts[0], 1);
+  const std::string page = to_text(report, {});
+  EXPECT_TRUE(contains(page, "\n1 healthy   1 not measured\n")) << page;
+  EXPECT_TRUE(contains(to_html(report), "<b>1</b> not measured</li>"));
+}
+
+TEST(report_text, layers_of_different_numbers_of_heads_are_counted_together) {
+  const HeadStats head = head_of_spread(1);
+  EXPECT_TRUE(contains(to_text(report_of({layer_of({head, head}), layer_of({head})}), {}),
+                       "3 heads in 2 layers"));
+  EXPECT_TRUE(contains(to_text(report_of({layer_of({head, head}), layer_of({head, head})}), {}),
+                       "2 layers × 2 heads"));
+}
+
 TEST(report_text, of_an_undivided_product_the_division_comes_first) {
   HeadStats head = head_of_spread(kWide);
   head.scale = 1;

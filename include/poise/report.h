@@ -140,7 +140,8 @@ struct Report {
   StatsLevel level = StatsLevel::off;  // the lowest of all layers
   std::int64_t rows = 0;               // query rows over all heads
   std::vector<ReportHead> heads;
-  std::array<int, kSeverities> counts{};  // heads by severity of their verdict
+  // Heads by severity of their verdict; one without a measured row and without a flag is in none.
+  std::array<int, kSeverities> counts{};
   Severity worst = Severity::healthy;
 
   // The verdict in one sentence; the first part is the alarming clause, empty when all is well.

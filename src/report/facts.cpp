@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace poise::report {
 namespace {
@@ -16,7 +17,11 @@ std::string whole(std::int64_t value) { return fixed(static_cast<double>(value),
 
 std::string shape(const Report& report) {
   const ReportInput& in = report.input;
-  std::string text = plural(report.layers, "layer") + " × " + plural(report.widest_layer, "head");
+  const auto heads = static_cast<std::int64_t>(report.heads.size());
+  const bool alike = heads == std::int64_t{report.layers} * report.widest_layer;
+  std::string text =
+      alike ? plural(report.layers, "layer") + " × " + plural(report.widest_layer, "head")
+            : plural(heads, "head") + " in " + plural(report.layers, "layer");
   if (report.head_dim > 0) text += ", D " + whole(report.head_dim);
   if (in.q_len > 0 && in.kv_len > 0) text += ", " + whole(in.q_len) + " × " + whole(in.kv_len);
   if (in.batch > 1) text += ", batch " + whole(in.batch);
@@ -67,7 +72,14 @@ std::vector<SeverityCount> severity_counts(const Report& report) {
       counts.push_back({severity, heads});
     }
   }
+  const int judged = std::accumulate(report.counts.begin(), report.counts.end(), 0);
+  const int others = static_cast<int>(report.heads.size()) - judged;
+  if (others > 0) counts.push_back({Severity::healthy, others, false});
   return counts;
+}
+
+std::string words(const SeverityCount& count) {
+  return count.measured ? name(count.severity) : "not measured";
 }
 
 std::vector<Fact> numeric_facts(const Report& report) {

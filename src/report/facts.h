@@ -17,7 +17,10 @@ std::vector<std::string> how_it_was_measured(const Report& report);  // rows, ma
 struct SeverityCount {
   Severity severity;
   int heads;
+  bool measured = true;  // false: heads that were not judged, the last entry where there are any
 };
+// "bad", "healthy", "not measured".
+std::string words(const SeverityCount& count);
 std::vector<SeverityCount> severity_counts(const Report& report);
 
 // "Numbers": rows that were left out, near ties, range of lse. Label and value.

@@ -52,7 +52,7 @@ std::string header_html(const Report& report) {
   for (const SeverityCount& count : counts) {
     const std::string sign = mark_html(count.severity);
     out += "<li>" + sign + (sign.empty() ? "<b>" : " <b>") + std::to_string(count.heads) + "</b> " +
-           name(count.severity) + "</li>";
+           words(count) + "</li>";
   }
   return out + "</ul></header>\n";
 }

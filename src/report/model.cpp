@@ -178,7 +178,8 @@ double median_over_heads(const std::vector<ReportHead>& heads, Value value) {
 void summarise(Report& report) {
   for (const ReportHead& head : report.heads) {
     report.rows += head.rows;
-    ++report.counts[static_cast<std::size_t>(head.health.severity)];
+    const bool judged = head.measured_rows > 0 || head.health.severity > Severity::healthy;
+    if (judged) ++report.counts[static_cast<std::size_t>(head.health.severity)];
     report.worst = std::max(report.worst, head.health.severity);
     report.has_moments |= head.health.expectation.moments_known;
     report.has_histogram |= !head.histogram.counts.empty();

@@ -61,7 +61,7 @@ void verdict(Terminal& page, const Report& report) {
     first = false;
     const std::string sign = mark(count.severity);
     page.put(sign + (sign.empty() ? "" : " "), tone_of(count.severity));
-    page.put(std::to_string(count.heads) + " " + name(count.severity));
+    page.put(std::to_string(count.heads) + " " + words(count));
   }
   page.end_line();
 }
@@ -207,6 +207,7 @@ void grid(Terminal& page, const Report& report) {
   std::string legend;
   if (plan.values > 0) {
     for (const SeverityCount& count : severity_counts(report)) {
+      if (!count.measured) continue;
       const std::string sign = mark(count.severity);
       legend += (sign.empty() ? "unmarked" : sign) + " " + name(count.severity) +
                 (sign.empty() ? "; " : ", ");

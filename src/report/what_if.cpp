@@ -46,7 +46,7 @@ const std::vector<Cell>& cells() {
 void what_if_table(Terminal& page, const Report& report) {
   if (report.worst_head < 0) return;
   const ReportHead& head = report.heads[static_cast<std::size_t>(report.worst_head)];
-  if (head.what_ifs.size() < 2) return;
+  if (head.what_ifs.size() < 2 || head.measured_rows == 0) return;
   const WhatIfReadout& now = head.what_ifs.front();
   int label = 0;
   for (const WhatIfReadout& w : head.what_ifs) label = std::max(label, page.used(w.label));
