@@ -10,6 +10,10 @@ NB_MODULE(_core, module) {
   using namespace poise::python;
   module.doc() = "poise in C++; the package poise is the public name for what is in here.";
   module.attr("version") = POISE_VERSION;
+  // A program that ends in the middle of a watch leaves objects alive, and its user cannot help it.
+  nb::set_leak_warnings(false);
+  module.def("set_leak_warnings", &nb::set_leak_warnings, nb::arg("value"),
+             "Whether objects that are alive at the end are told of on stderr: for tests.");
   bind_machine(module);
   bind_options(module);
   bind_statistics(module);

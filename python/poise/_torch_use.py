@@ -12,6 +12,17 @@ from torch.overrides import TorchFunctionMode
 from . import _torch_calls
 
 _F = torch.nn.functional
+
+
+def attend(query, key, value, options, grouped=True):
+    """poise's attention under a name of its own, by which a mode around this one sees the call."""
+    if not _torch_calls.is_compiling() and torch.overrides.has_torch_function_variadic(
+            query, key, value):
+        return torch.overrides.handle_torch_function(
+            attend, (query, key, value), query, key, value, options, grouped)
+    return _torch_calls.run(_torch_calls.Call(query, key, value, options, grouped))
+
+
 # Fused paths that compute attention inside; with a mode in force torch's modules do not take them.
 _NATIVE = (torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd)
 
@@ -93,7 +104,7 @@ class use(TorchFunctionMode):
 
     def compute(self, call):
         """Computes a _torch_calls.Call; what else happens to calls is for subclasses."""
-        return _torch_calls.run(call)
+        return attend(*call)
 
     def _attend(self, *args, **kwargs):
         call = _torch_calls.native(*args, **kwargs)

@@ -33,7 +33,7 @@ class watch:
     gradient's statistics join those of the step, where dropout is off.
 
     Args:
-        model: a torch.nn.Module, not compiled.
+        model: a torch.nn.Module, not compiled; compiled parts are not seen.
         every: measure steps 0, every, 2 every, ...
         layers: None = all; or names and shell patterns ("encoder.layer.0", "*.attention"), which
             mean the modules they match and all inside, or numbers of calls within a step.
@@ -77,8 +77,14 @@ class watch:
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"[watch] model: {type(model).__name__}, expected a torch.nn.Module")
         if isinstance(model, getattr(torch._dynamo, "OptimizedModule", ())):
-            raise ValueError(
-                "[watch] model: compiled; watch the model that was given to torch.compile")
+            raise ValueError("[watch] model: compiled, and graphs cannot be watched; watch and "
+                             "call the model that was given to torch.compile")
+        if model._compiled_call_impl is not None:
+            raise ValueError("[watch] model: compiled in place, and graphs cannot be watched; "
+                             "watch it before its compile()")
+        if isinstance(model, torch.jit.ScriptModule):
+            raise ValueError("[watch] model: TorchScript, and graphs cannot be watched; watch the "
+                             "module it was made of")
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise ValueError(f"[watch] every: {every!r}, expected an integer from 1 on")
         if compute not in ("torch", "poise"):
@@ -129,9 +135,14 @@ class watch:
         self._trail.detach()
         self._close()
         if unseen := self.unseen:
-            warnings.warn(
-                f"{len(unseen)} attention modules made no call that could be watched, among them "
-                f"{unseen[0]}: they compute attention by other means", stacklevel=2)
+            what = (f"{len(unseen)} attention modules made no call that could be watched, among "
+                    f"them {unseen[0]}")
+        elif self._trail.saw_nothing:
+            what = f"{type(self.model).__name__} made no attention call that could be watched"
+        else:
+            return
+        warnings.warn(f"{what}: attention by other means, in a compiled graph or under torch.func",
+                      stacklevel=2)
 
     def __enter__(self):
         return self.start()

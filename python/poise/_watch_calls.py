@@ -1,27 +1,19 @@
 """The mode that sees a model's attention calls, and how each is measured.
 
-In: calls of torch.nn.functional.scaled_dot_product_attention and of poise.hf, with their Place.
-Out: their results, unchanged to the bit, and poise.Stats for the calls that are wanted. Must not
-happen here: a result that depends on whether it was measured.
+In: calls of torch.nn.functional.scaled_dot_product_attention, of poise.hf and of poise.use, with
+their Place. Out: their results, unchanged to the bit, and poise.Stats for the calls that are
+wanted. Must not happen here: a result that depends on whether it was measured.
 """
 
 import torch
 
 from . import _core, _torch_calls, _torch_use
-from ._torch_autograd import Measurement, traced
-from ._watch_modules import in_backward
+from ._torch_autograd import Measurement
+from ._torch_use import attend
+from ._watch_modules import has_no_numbers, in_backward
 from ._watch_rows import PaddedRows, can_be_cut, padded_parts, without_padding
 
 _F = torch.nn.functional
-
-
-def attend(query, key, value, options):
-    """poise's attention for code that has its own name for it, so that a watch can see the call."""
-    if not _torch_calls.is_compiling() and torch.overrides.has_torch_function_variadic(
-            query, key, value):
-        return torch.overrides.handle_torch_function(
-            attend, (query, key, value), query, key, value, options)
-    return _torch_calls.run(_torch_calls.Call(query, key, value, options, True))
 
 
 def _same(tensor):
@@ -50,9 +42,8 @@ class WatchedCalls(_torch_use.use):
         if func is _F.scaled_dot_product_attention:
             return self._seen(func, types, args, kwargs)
         if func is attend:
-            query, key, value, options = args
             self._place = self._watch.place()
-            return self.compute(_torch_calls.Call(query, key, value, options, True))
+            return self.compute(_torch_calls.Call(*args))
         return super().__torch_function__(func, types, args, kwargs)
 
     def _seen(self, func, types, args, kwargs):
@@ -74,8 +65,7 @@ class WatchedCalls(_torch_use.use):
         return func(*args, **kwargs)
 
     def _wanted(self, place):
-        return (place is not None and not traced() and not _torch_calls.is_compiling()
-                and not torch._C._are_functorch_transforms_active() and self._watch.wants(place))
+        return place is not None and not has_no_numbers() and self._watch.wants(place)
 
     def compute(self, call):
         place = self._place

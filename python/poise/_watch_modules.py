@@ -10,6 +10,8 @@ import threading
 
 import torch
 
+from ._torch_autograd import traced
+
 _ATTENTION_WORDS = ("attention", "attn")
 # Parts of names that stand for attention to another sequence, where a mask tells of keys only.
 _CROSS_WORDS = ("cross", "encoder_attn", "encdec", "multihead_attn", "encoder_decoder")
@@ -17,6 +19,38 @@ _CROSS_WORDS = ("cross", "encoder_attn", "encdec", "multihead_attn", "encoder_de
 
 def in_backward():
     return torch._C._current_graph_task_id() != -1
+
+
+def has_no_numbers():
+    """Whether calls are written into a graph, or are torch.func's: what cannot be measured."""
+    return (torch.compiler.is_compiling() or traced()
+            or torch._C._are_functorch_transforms_active())
+
+
+def _unwatched(*arguments):
+    """What a hook is in a copy of a watched model."""
+
+
+def _unwatched_hook():
+    return _unwatched
+
+
+class _Hook:
+    """A forward hook of one module: copies of the module, deep or pickled, are not watched."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function):
+        self._function = function
+
+    def __call__(self, *arguments):
+        self._function(*arguments)
+
+    def __deepcopy__(self, memo):
+        return _unwatched
+
+    def __reduce__(self):
+        return _unwatched_hook, ()
 
 
 class Place:
@@ -55,8 +89,8 @@ class Trail:
         self._running = []
         for name, module in self._model.named_modules():
             self._handles += [
-                module.register_forward_pre_hook(self._enter(name)),
-                module.register_forward_hook(self._leave, always_call=True)]
+                module.register_forward_pre_hook(_Hook(self._enter(name))),
+                module.register_forward_hook(_Hook(self._leave), always_call=True)]
 
     def detach(self):
         for handle in self._handles:
@@ -100,9 +134,10 @@ class Trail:
         if not self._running or self._passes():
             return None
         names = tuple(name for name, _ in self._running)
-        self._seen.update(names)
         name, entry = self._running[-1]
-        self._callers_seen.add(name)
+        if not has_no_numbers():
+            self._seen.update(names)
+            self._callers_seen.add(name)
         number = self._calls.get(name, 0) + 1
         self._calls[name] = number
         label = name or type(self._model).__name__
@@ -110,13 +145,18 @@ class Trail:
                      sum(self._calls.values()) - 1,
                      entry != self._first_entry.setdefault(name, entry))
 
+    @property
+    def saw_nothing(self):
+        """Whether the model ran without an attention call that could be watched."""
+        return self._ran and not self._seen
+
     def unseen(self):
         """Names of the outermost attention modules in which no attention call was seen."""
         if not self._ran:
             return []
         found = []
         for name, module in self._model.named_modules():
-            word = type(module).__name__.lower()
+            word = getattr(module, "original_name", type(module).__name__).lower()  # TorchScript
             is_attention = isinstance(module, torch.nn.MultiheadAttention) or any(
                 part in word for part in _ATTENTION_WORDS)
             known = name in self._seen or any(

@@ -4,7 +4,9 @@ In: small torch models. Out: statistics as those of a direct call, results and g
 Must not happen here: a dashboard or a file (test_watch_outputs.py), or transformers (test_hf.py).
 """
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
 import warnings
@@ -276,6 +278,58 @@ def test_attention_by_other_means_is_listed():
     assert w.unseen == ["0"] and list(w.stats) == ["1"]
 
 
+@pytest.mark.filterwarnings("ignore:Dynamo")
+@pytest.mark.parametrize("compute", ["torch", "poise"])
+@pytest.mark.parametrize("compiled", ["all", "a layer", "a layer in place", "torch.func"])
+def test_what_runs_in_a_graph_is_listed(compute, compiled):
+    model, x = stack(), inputs()
+    run, unseen = model, ["layers.0", "layers.1"]
+    if compiled == "all":
+        run = torch.compile(model, backend="eager")
+    elif compiled == "a layer":
+        model.layers[0], unseen = torch.compile(model.layers[0], backend="eager"), None
+    elif compiled == "a layer in place":
+        model.layers[0].compile(backend="eager")
+        unseen = ["layers.0"]
+    else:
+        weights = dict(model.named_parameters())
+        run = torch.func.grad(lambda x: torch.func.functional_call(model, weights, x).sum())
+    with pytest.warns(UserWarning, match="made no call that could be watched.*compiled graph"):
+        with poise.watch(model, compute=compute) as w:
+            for _ in range(2):
+                run(x)
+    if unseen is None:  # under the name of what wraps it
+        assert w.unseen and all(name.startswith("layers.0") for name in w.unseen)
+    else:
+        assert w.unseen == unseen
+    assert list(w.stats) == ["layers.1"][:2 - len(w.unseen)]
+
+
+def test_a_model_without_attention_is_told_of():
+    with pytest.warns(UserWarning, match="Linear made no attention call"):
+        with poise.watch(nn.Linear(2, 2)) as w:
+            w.model(torch.ones(1, 2))
+
+
+def test_poise_use_inside_is_seen():
+    model, x = stack(), inputs()
+    with poise.use():
+        expected = bits(model(x))
+    with poise.watch(model) as w, poise.use() as u:
+        assert bits(model(x)) == expected
+    assert u.taken == 2 and list(w.stats) == ["layers.0", "layers.1"]
+
+
+def test_copies_of_a_watched_model_are_not_watched():
+    model, x = stack(), inputs()
+    with poise.watch(model) as w:
+        copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
+        expected = bits(model(x))
+        for other in copies:
+            assert bits(other(x)) == expected
+    assert w.step == 0 and len(w.history) == 2
+
+
 def test_calls_outside_the_model_and_after_the_block_are_left_alone():
     model, x = stack(), inputs()
     q = torch.randn(1, 2, 5, 8)
@@ -374,6 +428,10 @@ def test_no_model_is_refused():
         compiled = torch.compile(stack())
     with pytest.raises(ValueError, match="model: compiled"):
         poise.watch(compiled)
+    in_place = stack()
+    in_place.compile(backend="eager")
+    with pytest.raises(ValueError, match="model: compiled in place"):
+        poise.watch(in_place)
 
 
 @pytest.mark.parametrize("compute", ["torch", "poise"])
@@ -381,6 +439,7 @@ def test_what_was_measured_is_freed(compute):
     """An interpreter that ends tells of objects that nobody can free."""
     code = f"""
 import torch, poise
+poise._core.set_leak_warnings(True)
 model = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0)
 for backward in (False, True):
     with poise.watch(model, stats="full", compute={compute!r}) as w:
