@@ -53,7 +53,8 @@ Report report_of(const std::vector<const Stats*>& layers, const std::vector<std:
                  const std::string& title, const std::string& model, const std::string& text,
                  const std::string& precision, const std::string& mask, const std::string& command,
                  const std::vector<std::string>& tokens, const std::string& scores_stored,
-                 bool pv_in_bf16, bool at_initialisation, bool layers_share_weights) {
+                 bool pv_in_bf16, bool at_initialisation, bool layers_share_weights,
+                 nb::handle log_bytes, const std::string& log_name) {
   if (!labels.empty() && labels.size() != layers.size())
     raise_value("[report] labels: " + std::to_string(labels.size()) +
                 ", expected one for each of " + std::to_string(layers.size()) + " layers");
@@ -74,6 +75,15 @@ Report report_of(const std::vector<const Stats*>& layers, const std::vector<std:
   input.tokens = tokens;
   input.isa = active_isa();
   input.context = context_of(scores_stored, pv_in_bf16, at_initialisation, layers_share_weights);
+  if (!log_bytes.is_none()) {
+    const auto bytes = nb::cast<nb::bytes>(log_bytes);
+    RunLog log;
+    raise_if(log.add({bytes.c_str(), bytes.size()}, log_name));
+    raise_if(read_run(log, input));
+    if (title.empty()) input.title = log_name + ", step " + std::to_string(log.last_step());
+    for (const std::string& sentence : log.cut_off())
+      if (PyErr_WarnEx(PyExc_UserWarning, sentence.c_str(), 1) != 0) throw nb::python_error();
+  }
   return build_report(input);
 }
 
@@ -180,7 +190,8 @@ void bind_health(nb::module_& module) {
 
   module.def("report", &report_of, "layers"_a, "labels"_a, "title"_a, "model"_a, "text"_a,
              "precision"_a, "mask"_a, "command"_a, "tokens"_a, "scores_stored"_a, "pv_in_bf16"_a,
-             "at_initialisation"_a, "layers_share_weights"_a, "Builds the report of layers.");
+             "at_initialisation"_a, "layers_share_weights"_a, "log"_a.none() = nb::none(),
+             "log_name"_a = "", "Builds the report of layers, or of the bytes of a run log.");
 }
 
 }  // namespace poise::python

@@ -108,7 +108,7 @@ class watch:
         self._shares_weights = False
         self._recording = None
         self._dtypes = set()
-        self._process = process
+        self._process, self._log_path = process, None
         if log is not None:
             self.log(log)
 
@@ -193,12 +193,16 @@ class watch:
     def report(self, path=None, *, steps="last", **words):
         """The health report: a page for "….html", JSON for "….json", else text; without path, text.
 
-        steps: "last" measured step, or "all" of them as one. words: of poise.report(), as title.
-        Raises ValueError when nothing was measured.
+        steps: "last" measured step, "all" of them as one, or "run": the last and the way there, as
+        the log has it (watch(log=...) or w.log). words: of poise.report(), as title. Raises
+        ValueError when nothing was measured.
         """
-        if steps not in ("last", "all"):
-            raise ValueError(f"[watch] steps: {steps!r}, expected 'last' or 'all'")
-        layers = self.stats if steps == "last" else self.total
+        if steps not in ("last", "all", "run"):
+            raise ValueError(f"[watch] steps: {steps!r}, expected 'last', 'all' or 'run'")
+        if steps == "run" and self._log_path is None:
+            raise ValueError("[watch] steps: 'run' is read from a log, and there is none; name a "
+                             "file by watch(log=...)")
+        layers = self.total if steps == "all" else self.stats
         if not layers:
             raise ValueError(
                 "[watch] report: nothing was measured" + (
@@ -206,7 +210,7 @@ class watch:
                     if self.unseen else ""))
         about = {"model": type(self.model).__name__, "precision": ", ".join(sorted(self._dtypes)),
                  "layers_share_weights": self._shares_weights, **words}
-        composed = health.report(layers, **about)
+        composed = health.report(self._log_path if steps == "run" else layers, **about)
         if path is None:
             return composed.to_text()
         path = pathlib.Path(os.fspath(path))
@@ -217,6 +221,7 @@ class watch:
     def log(self, path):
         """Appends the last measured step and every one to come to `path`, as lines of poise.log."""
         self._attach(_run_log.Log(path, self._process))
+        self._log_path = os.fspath(path)
 
     def record(self, path):
         """Writes query, key and value of the next step's calls to `path`, for `poise report`.

@@ -1,8 +1,11 @@
 """The health report and its faces.
 
-In: Stats of one layer or of many. Out: a Report, or its text, JSON or page. Must not happen here: a
-rule, a threshold or a word of the report; they are the library's.
+In: Stats of one layer or of many, or a run log. Out: a Report, or its text, JSON or page. Must not
+happen here: a rule, a threshold or a word of the report; they are the library's.
 """
+
+import os
+import pathlib
 
 from . import _core
 
@@ -17,7 +20,8 @@ def report(
     """Judges every layer and composes the health report.
 
     Args:
-        stats: Stats, a list of them (one for each layer), or a dict of label to Stats.
+        stats: Stats, a list of them (one for each layer), or a dict of label to Stats; or the path
+            of a run log (docs/run-log.md): its last step, and the run over time.
         labels: names of the layers; default "L0", "L1", ...
         title, model, text, precision, mask, command: what the page says of the measurement.
         tokens: names of the keys.
@@ -27,7 +31,8 @@ def report(
         Report, with to_text(), to_json() and to_html().
 
     Raises:
-        ValueError: labels that do not fit the layers. TypeError: what is no Stats.
+        ValueError: labels that do not fit the layers; a file that is no run log. TypeError: what is
+        no Stats. OSError: a file that cannot be read. Warns of lines of a log that are cut off.
 
     Example:
         >>> import numpy as np, poise
@@ -36,6 +41,12 @@ def report(
         >>> poise.report({"first": aux.stats}, title="random").to_html()[:15]
         '<!DOCTYPE html>'
     """
+    log, log_name = None, ""
+    if isinstance(stats, (str, os.PathLike)):
+        if labels is not None:
+            raise ValueError("[report] labels: given beside a run log, which has its own")
+        log_name = os.fspath(stats)
+        log, stats = pathlib.Path(log_name).read_bytes(), []
     if isinstance(stats, dict):
         if labels is not None:
             raise ValueError("[report] labels: given beside a dict, which has its own")
@@ -48,7 +59,7 @@ def report(
     return _core.report(
         layers, [str(label) for label in labels or ()], title, model, text, precision, mask,
         command, [str(token) for token in tokens], scores_stored, pv_in_bf16, at_initialisation,
-        layers_share_weights)
+        layers_share_weights, log, log_name)
 
 
 def _as_report(what):

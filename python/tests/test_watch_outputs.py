@@ -38,8 +38,36 @@ def test_the_report_has_three_faces(tmp_path):
     everything = json.loads(w.report(tmp_path / "all.json", steps="all").read_text())["heads"]
     assert [head["rows"] for head in everything] == [52] * 8
     assert w.report(tmp_path / "health.txt").read_text() == w.report() != ""
-    with pytest.raises(ValueError, match="steps: 'first', expected 'last' or 'all'"):
+    with pytest.raises(ValueError, match="steps: 'first', expected 'last', 'all' or 'run'"):
         w.report(steps="first")
+
+
+def test_the_report_of_a_run_has_the_way_there(tmp_path):
+    with pytest.raises(ValueError, match="steps: 'run' is read from a log, and there is none"):
+        watched().report(steps="run")
+    log = tmp_path / "run.jsonl"
+    w = watched(5, log=log)
+    path = w.report(tmp_path / "run.json", steps="run", title="A run")
+    document = json.loads(path.read_text())
+    assert document["measured"]["title"] == "A run"
+    assert document["series"]["steps"] == 5 and len(document["heads"]) == 8
+    page = w.report(tmp_path / "r.html", steps="run").read_text()
+    assert 'id="time"' in page and 'id="time"' not in w.report(tmp_path / "r.html").read_text()
+    assert poise.to_json(log) == poise.report(str(log)).to_json() != path.read_text()
+    whole = log.read_bytes()
+    log.write_bytes(whole[:-20])
+    with pytest.warns(UserWarning, match="run.jsonl: line 10 is cut off and was left out"):
+        assert len(json.loads(poise.to_json(log))["heads"]) == 8
+    log.write_bytes(b"{}\n")
+    with pytest.raises(ValueError, match=r"run.jsonl: line 1"):
+        poise.report(log)
+    log.write_bytes(b"")
+    with pytest.raises(ValueError, match="log: it holds no record"):
+        poise.report(log)
+    with pytest.raises(ValueError, match="labels: given beside a run log"):
+        poise.report(log, labels=["a"])
+    with pytest.raises(FileNotFoundError):
+        poise.report(tmp_path / "none")
 
 
 def test_the_moments_of_query_and_key_are_measured_at_level_full(tmp_path):
