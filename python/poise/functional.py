@@ -4,6 +4,7 @@ In: arrays and keyword arguments. Out: the result in the query's kind. Must not 
 that the library makes, and Python work that a call of a few microseconds would notice.
 """
 
+import operator
 import sys
 import warnings
 from typing import Any
@@ -12,6 +13,9 @@ from . import _core
 
 __all__ = ["attention", "explain", "scaled_dot_product_attention"]
 
+_NAMES = frozenset({
+    "causal", "scale", "softcap", "attn_mask", "mask", "bias", "window", "diagonal", "kv_lengths",
+    "q_lengths", "alibi_slopes", "sinks", "dropout_p", "dropout_seed", "dropout_offset", "threads"})
 _PLAIN = _core.Options()
 _TOP_LEFT = _core.Options(causal="top_left")
 _warned_of_alignment = False
@@ -199,6 +203,14 @@ def attention(
     return _core.forward(query, key, value, options, return_aux, out, True, _blhd(layout))
 
 
+def options_of(call, options):
+    """_core.Options of a dict by the names of attention()."""
+    if unknown := sorted(options.keys() - _NAMES):
+        raise TypeError(
+            f"[{call}] {unknown[0]}: no such option; known are {', '.join(sorted(_NAMES))}")
+    return _core.Options(**options)
+
+
 def explain(shape, *, dtype="float32", **options) -> str:
     """What attention would do with a call of this shape: kernel, tiles, tasks, memory, and why.
 
@@ -215,4 +227,8 @@ def explain(shape, *, dtype="float32", **options) -> str:
         >>> "flops" in poise.explain((1, 32, 8, 4096, 4096, 128), causal="bottom_right")
         True
     """
-    return _core.explain([int(extent) for extent in shape], dtype, _core.Options(**options))
+    try:
+        extents = [operator.index(extent) for extent in shape]
+    except TypeError:
+        raise TypeError(f"[explain] shape: {shape!r}, expected six or seven integers") from None
+    return _core.explain(extents, str(dtype), options_of("explain", options))

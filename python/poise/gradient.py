@@ -6,6 +6,7 @@ of operations; poise.torch is for autograd.
 """
 
 from . import _core
+from .functional import options_of
 
 __all__ = ["backward", "double_backward", "jvp"]
 
@@ -50,8 +51,8 @@ def backward(
         True
     """
     return _core.backward(
-        query, key, value, out, dout, _core.Options(**options), row_max, row_sum, lse, dlse, dq, dk,
-        dv, dbias, dsinks, dscale, dslopes, stats, _is_blhd(layout, "backward"))
+        query, key, value, out, dout, options_of("backward", options), row_max, row_sum, lse,
+        dlse, dq, dk, dv, dbias, dsinks, dscale, dslopes, stats, _is_blhd(layout, "backward"))
 
 
 def jvp(
@@ -81,8 +82,8 @@ def jvp(
         True
     """
     return _core.jvp(
-        query, key, value, out, _core.Options(**options), query_tangent, key_tangent, value_tangent,
-        row_max, row_sum, lse, _is_blhd(layout, "jvp"))
+        query, key, value, out, options_of("jvp", options), query_tangent, key_tangent,
+        value_tangent, row_max, row_sum, lse, _is_blhd(layout, "jvp"))
 
 
 def double_backward(
@@ -111,8 +112,8 @@ def double_backward(
         True
     """
     return _core.double_backward(
-        query, key, value, out, dout, _core.Options(**options), ddq, ddk, ddv, row_max, row_sum,
-        lse, dlse, _is_blhd(layout, "double_backward"))
+        query, key, value, out, dout, options_of("double_backward", options), ddq, ddk, ddv,
+        row_max, row_sum, lse, dlse, _is_blhd(layout, "double_backward"))
 
 
 def _is_blhd(layout, call):

@@ -6,6 +6,7 @@ happen here: a rule, a threshold or a word of the report; they are the library's
 
 import os
 import pathlib
+from collections.abc import Iterable
 
 from . import _core
 
@@ -51,25 +52,35 @@ def report(
         if labels is not None:
             raise ValueError("[report] labels: given beside a dict, which has its own")
         labels, stats = list(stats.keys()), list(stats.values())
+    if not isinstance(stats, (_core.Stats, Iterable)):
+        raise TypeError(f"[report] stats: {type(stats).__name__}, expected Stats, a list or a dict "
+                        "of them, or the path of a run log")
     layers = [stats] if isinstance(stats, _core.Stats) else list(stats)
     for position, layer in enumerate(layers):
         if not isinstance(layer, _core.Stats):
             raise TypeError(
                 f"[report] layers: {type(layer).__name__} at {position}, expected Stats")
     return _core.report(
-        layers, [str(label) for label in labels or ()], title, model, text, precision, mask,
-        command, [str(token) for token in tokens], scores_stored, pv_in_bf16, at_initialisation,
-        layers_share_weights, log, log_name)
+        layers, [_utf8(label) for label in labels or ()], *map(
+            _utf8, (title, model, text, precision, mask, command)),
+        [_utf8(token) for token in tokens], scores_stored, pv_in_bf16, at_initialisation,
+        layers_share_weights, log, _utf8(log_name))
+
+
+def _utf8(words):
+    """As text that has an encoding: names of files may hold bytes that have none."""
+    return str(words).encode(errors="replace").decode()
 
 
 def _as_report(what):
     return what if isinstance(what, _core.Report) else report(what)
 
 
-def to_text(what, **style):
+def to_text(what, *, unicode=True, colour=False, width=100, all_heads=False, rules=False):
     """The report for terminals, of a Report or of what report() takes; a Health in a few lines.
 
-    style: unicode, colour, width (columns, 40 ... 400), all_heads, rules.
+    width: columns, 40 ... 400. unicode=False keeps to ASCII. colour: escape sequences of a
+    terminal. all_heads, rules: the long tables.
 
     >>> import numpy as np, poise
     >>> q = np.random.default_rng(0).standard_normal((1, 2, 64, 16), dtype=np.float32)
@@ -79,7 +90,8 @@ def to_text(what, **style):
     """
     if isinstance(what, _core.Health):
         return str(what)
-    return _as_report(what).to_text(**style)
+    return _as_report(what).to_text(
+        unicode=unicode, colour=colour, width=width, all_heads=all_heads, rules=rules)
 
 
 def to_json(what):

@@ -107,5 +107,14 @@ def test_machine_functions_refuse_what_they_do_not_know():
         poise.set_isa("mmx")
     with pytest.raises(ValueError, match=r"\[explain\] shape: 2 numbers"):
         poise.explain((1, 2))
+    for shape in ((1, 1, 1, 1, 1, 1.5), "123456", None):
+        with pytest.raises(TypeError, match=r"\[explain\] shape: .*, expected six or seven int"):
+            poise.explain(shape)
+    with pytest.raises(TypeError, match=r"\[explain\] caussal: no such option; known are ali"):
+        poise.explain((1, 1, 1, 1, 1, 1), caussal=True)
+    with pytest.raises(TypeError, match=r"\[backward\] is_causal: no such option"):
+        poise.backward(Q, Q, Q, Q, Q, is_causal=True)
+    with pytest.raises(TypeError, match=r"\[report\] stats: NoneType, expected Stats"):
+        poise.to_text(None)
     with pytest.raises(TypeError, match="dtype: 'int8'"):
         poise.explain((1, 1, 1, 1, 1, 1), dtype="int8")

@@ -90,6 +90,12 @@ def test_stats_merge_and_refuse_strangers(qkv):
     assert total.to_json() == before
 
 
+def test_names_that_have_no_encoding_are_replaced(qkv):
+    q, k, v = qkv((2,), 4, 2, 6, 9, 8)
+    _, aux = poise.attention(q, k, v, return_aux=poise.AuxRequest(stats=True))
+    assert "caf?" in poise.report({"caf\udce9": aux.stats}, title="\udcff").to_text()
+
+
 def test_everything_says_what_it_is(qkv):
     q, k, v = qkv((2,), 4, 2, 6, 9, 8)
     request = poise.AuxRequest(lse=True, state=True, stats="full")
