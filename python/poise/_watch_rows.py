@@ -57,9 +57,12 @@ class PaddedRows:
                 or call.options.get("q_lengths") is not None):
             return None
         lead = query.shape[:-3]
-        if self._mask is not mask or self._version != mask._version or self._lead != lead:
+        # Masks made in inference mode do not count their changes, so they are looked at every time.
+        version = None if mask.is_inference() else mask._version
+        if (version is None or self._mask is not mask or self._version != version
+                or self._lead != lead):
             self._rows = _rows(mask, lead)
-            self._mask, self._version, self._lead = mask, mask._version, lead
+            self._mask, self._version, self._lead = mask, version, lead
         return self._rows
 
 

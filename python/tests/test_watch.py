@@ -144,6 +144,17 @@ def test_statistics_are_those_of_the_rows_that_are_no_padding(compute, mask, tra
                                    err_msg=name)
 
 
+@pytest.mark.parametrize("compute", ["torch", "poise"])
+def test_inference_mode_is_watched(compute):
+    with torch.inference_mode():
+        model, x, mask = stack(), inputs(), padding(12, 5, 9)
+        with poise.watch(model, compute=compute) as w:
+            model(x, mask)
+            mask[2] = False  # in place, which such a tensor does not tell
+            model(x, mask)
+    assert list(w.total["layers.0"].rows) == [26 + 17] * 4
+
+
 def test_rows_of_cross_attention_are_not_padding():
     class Decoder(nn.Module):
         def __init__(self):
