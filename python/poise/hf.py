@@ -14,25 +14,61 @@ mask that does not arrive, or an option of a model that is passed over in silenc
 'poise'
 """
 
-from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+import sys
 
-from ._watch_calls import attend
+import torch
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    PreTrainedModel,
+    masking_utils,
+)
+
+from ._torch_use import attend
 
 __all__ = ["attention", "mask"]
+
+_refusals = {}  # by class of config: None, or why its models are not poise's
+
+
+@torch.compiler.assume_constant_result
+def _refusal(config_class):
+    """Why models of these configs cannot be computed by poise, or None.
+
+    transformers takes any registered name for any model, and makes its masks. Models that multiply
+    matrices by themselves would add a mask of bools to their scores, as ones and zeros.
+    """
+    if config_class not in _refusals:
+        models, classes = [], [PreTrainedModel]
+        while classes:
+            subclasses = classes.pop().__subclasses__()
+            classes += subclasses
+            models += [c for c in subclasses if c.config_class is config_class]
+        ask = not models or any(
+            hasattr(sys.modules.get(m.__module__), "ALL_ATTENTION_FUNCTIONS") for m in models)
+        _refusals[config_class] = None if ask else (
+            f"[hf] attn_implementation: {config_class.model_type} models compute attention by "
+            'themselves and ask for no other; use "eager" or "sdpa"')
+    return _refusals[config_class]
 
 
 def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
          mask_function=masking_utils.causal_mask_function, attention_mask=None,
-         allow_is_bidirectional_skip=False, use_vmap=False, **rest):
+         allow_is_bidirectional_skip=False, use_vmap=False, config=None, **rest):
     """The mask of a call: bool [B, 1, Lq, Lk], True = may attend; None where none is needed.
 
     As transformers' sdpa_mask, but for the key padding of an encoder, which is not spread over the
     queries: its rows are one row in memory.
+
+    Raises ValueError for models that would not call attention() below, by their config.
     """
+    if config is not None and (refusal := _refusal(type(config))) is not None:
+        raise ValueError(refusal)
     if mask_is_padding(mask_function, attention_mask, use_vmap):
         padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
         padding = padding[:, kv_offset:kv_offset + kv_length].bool()
-        if allow_is_bidirectional_skip and padding.all():
+        # A graph is to hold for every padding.
+        if allow_is_bidirectional_skip and not torch.compiler.is_compiling() and padding.all():
             return None
         return padding[:, None, None, :].expand(batch_size, 1, q_length, kv_length)
     return masking_utils.sdpa_mask(

@@ -260,6 +260,31 @@ def test_clipping_minilm_brings_its_largest_scores_to_tau():
     assert np.array_equal(after[gamma == 1], before[gamma == 1])
 
 
+def test_models_that_compute_attention_themselves_are_refused():
+    """They would get poise's mask, of bools, and add it to their scores."""
+    config = transformers.MPNetConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2,
+        vocab_size=50)
+    model = transformers.MPNetModel._from_config(config, attn_implementation="poise").eval()
+    ids = torch.tensor([[5, 6, 7, 8]])
+    for call in (model, torch.compile(model, backend="eager")):
+        with pytest.raises(ValueError, match="mpnet models compute attention by themselves"):
+            call(ids, attention_mask=torch.tensor([[1, 1, 1, 0]]))
+
+
+@torch.no_grad()
+def test_a_padded_encoder_is_one_graph():
+    config = transformers.BertConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2,
+        vocab_size=50)
+    model = transformers.BertModel._from_config(config, attn_implementation="poise").eval()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    ids = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
+    for last in (0, 1):
+        mask = torch.tensor([[1, 1, 1, last], [1, 1, 1, 1]])
+        close(compiled(ids, attention_mask=mask)[0], model(ids, attention_mask=mask)[0])
+
+
 def test_factors_on_heads_are_refused():
     with pytest.raises(ValueError, match=r"\[hf\] head_mask: "):
         q = torch.ones(1, 1, 2, 4)
