@@ -296,10 +296,17 @@ void Array::take_dlpack(nb::handle object, bool written) {
   }
   nb::ndarray<nb::ro> array;
   if (written) {
+    const std::string maker = nb::str(object.type().attr("__module__")).c_str();
+    if (maker.rfind("jax", 0) == 0 || maker.rfind("tensorflow", 0) == 0)
+      refuse("arrays of " + maker.substr(0, maker.find('.')) +
+             " are immutable; leave it out, or give one of NumPy");
     nb::ndarray<> writable;
     if (!nb::try_cast(object, writable)) refuse("it cannot be written through DLPack");
     array = nb::ndarray<nb::ro>(writable);
   } else if (!nb::try_cast(object, array)) {
+    // nanobind keeps the reason to itself.
+    if (!PyErr_Occurred())
+      static_cast<void>(nb::steal(PyObject_CallMethod(object.ptr(), "__dlpack__", nullptr)));
     refuse_type("its __dlpack__ gives no array (" + pending_error() + ")");
   }
   nb::dlpack::dltensor tensor{};

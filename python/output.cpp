@@ -174,6 +174,9 @@ void Output::use(nb::handle object, const char* call, const char* name) {
 
 nb::object Output::finish() {
   if (!given_) return nb::none();
+  // A graph that saved the tensor is to notice that it has changed.
+  if (callers_ && callers_->kind() == Kind::torch)
+    nb::module_::import_("torch").attr("autograd").attr("graph").attr("increment_version")(object_);
   if (kind_ == Kind::array_api && !callers_)
     return like_.attr("__array_namespace__")().attr("from_dlpack")(object_);
   return object_;

@@ -125,5 +125,10 @@ def test_jax_arrays_come_back_as_jax_arrays(qkv):
         assert isinstance(out, jax.Array) and out.dtype == dtype and aux.lse.dtype == "float32"
         numpy_out = poise.attention(*(np.asarray(x.astype(dtype)) for x in (q, k, v)))
         assert np.asarray(out).tobytes() == numpy_out.tobytes()
+    with pytest.raises(ValueError, match="out: arrays of jaxlib are immutable; leave it out"):
+        poise.attention(q, k, v, out=q * 0)
+    assert poise.attention(q, k, v, out=np.empty(q.shape, np.float32)).any()
+    with pytest.raises(TypeError, match="query: its __dlpack__ gives no array .Abstract tracer"):
+        jax.jit(lambda q: poise.attention(q, k, v))(q)
     with pytest.raises(ValueError, match="dropout_seed: arrays of jax"):
         poise.scaled_dot_product_attention(q, q, q, dropout_p=0.5)

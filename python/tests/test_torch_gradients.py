@@ -229,6 +229,17 @@ def test_inputs_changed_in_place_are_noticed():
         out.sum().backward()
 
 
+def test_a_result_that_is_written_is_noticed():
+    q, k, v = (t.detach() for t in qkv())
+    saved = torch.zeros_like(poise.attention(q, k, v))
+    loss = (saved * torch.ones_like(saved, requires_grad=True)).sum()
+    poise.attention(q, k, v, out=saved)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    with torch.inference_mode():
+        assert torch.equal(poise.attention(q, k, v, out=torch.empty_like(saved)), saved)
+
+
 def test_transforms_of_torch_func():
     q, k, v = (t.detach() for t in qkv())
 
