@@ -106,8 +106,10 @@ print(same, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_ctrl_c_is_honoured_after_the_call():
+    # A shell's background jobs, and their children, are started with SIGINT ignored.
     program = """
-import numpy as np, poise, sys
+import numpy as np, poise, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 x = np.ones((1, 8, 4096, 64), np.float32)
 print("ready", flush=True)
 while True:
@@ -115,11 +117,15 @@ while True:
 """
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True)
-    assert child.stdout.readline() == "ready\n"
-    time.sleep(0.5)
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=120)
-    assert "KeyboardInterrupt" in errors and child.returncode != 0
+    try:
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=120)
+        assert "KeyboardInterrupt" in errors and child.returncode != 0
+    finally:
+        child.kill()
+        child.wait()
 
 
 def resident_bytes():
