@@ -23,25 +23,33 @@ namespace {
 
 constexpr const char* kCall = "what_if";
 
-// The rows of a view [B, H, L, D], each divided by its root mean square, contiguous.
+// The rows of a view [B, H, L, D], each divided by its root mean square, contiguous. Of batch b
+// there are the first length(b); later ones are not touched and become zeros.
 class NormalisedRows {
  public:
-  explicit NormalisedRows(const ConstTensor& rows) {
+  template <class Length>
+  NormalisedRows(const ConstTensor& rows, const Length& length) {
     const std::size_t count = static_cast<std::size_t>(rows.extent(0) * rows.extent(1)) *
                               static_cast<std::size_t>(rows.extent(2) * rows.extent(3));
-    view_ = rows.dtype == DType::f64 ? fill(rows, count, &doubles_) : fill(rows, count, &singles_);
+    view_ = rows.dtype == DType::f64 ? fill(rows, length, count, &doubles_)
+                                     : fill(rows, length, count, &singles_);
   }
   const ConstTensor& view() const { return view_; }
 
  private:
-  template <class T>
-  static ConstTensor fill(const ConstTensor& rows, std::size_t count, std::vector<T>* out) {
+  template <class T, class Length>
+  static ConstTensor fill(const ConstTensor& rows, const Length& length, std::size_t count,
+                          std::vector<T>* out) {
     out->reserve(count);
     const std::int64_t dim = rows.extent(3);
     // A huge batch may hold no row.
     for (std::int64_t b = 0; count > 0 && b < rows.extent(0); ++b)
       for (std::int64_t h = 0; h < rows.extent(1); ++h)
         for (std::int64_t i = 0; i < rows.extent(2); ++i) {
+          if (i >= length(b)) {
+            out->resize(out->size() + static_cast<std::size_t>(dim));
+            continue;
+          }
           const std::int64_t row = b * rows.stride(0) + h * rows.stride(1) + i * rows.stride(2);
           double squares = 0;
           for (std::int64_t d = 0; d < dim; ++d) {
@@ -119,8 +127,8 @@ Error run(const Problem& problem, const Options& options, const WhatIf& change,
   ConstTensor query = problem.query, key = problem.key;
   std::optional<NormalisedRows> unit_query, unit_key;
   if (change.qk_norm) {
-    query = unit_query.emplace(query).view();
-    key = unit_key.emplace(key).view();
+    query = unit_query.emplace(query, [&](std::int64_t b) { return problem.q_length(b); }).view();
+    key = unit_key.emplace(key, [&](std::int64_t b) { return problem.kv_length(b); }).view();
   }
   const Scales scales(change, problem);
   Options changed = options;

@@ -101,6 +101,31 @@ TEST(what_if, qk_norm_divides_rows_by_their_root_mean_square_and_takes_the_usual
   });
 }
 
+// Queries and keys at and after the lengths lie behind a page without access.
+TEST(what_if, memory_beyond_the_lengths_is_never_read) {
+  for_each_isa_and_dtype([](DType dtype) {
+    Problem p = make_problem({1, 1, 1, 33, 130, 24, 8}, dtype, 72);
+    WhatIf half, norm;
+    half.scale_factor = 0.5;
+    norm.qk_norm = true;
+    const std::vector<WhatIfStats> expected = run_what_ifs(p, {half, norm});
+    for (TensorBuffer* tensor : {&p.query, &p.key})
+      *tensor = tensor->copied(Layout::contiguous, Placement::before_guard);
+    p.query = p.query.sliced(2, 0, 70);
+    p.key = p.key.sliced(2, 0, 1091);
+    p.shape.q_len = 70;
+    p.shape.kv_len = 1091;
+    p.options.diagonal = 130 - 33;
+    p.q_lengths = TensorBuffer(DType::i64, {1});
+    p.q_lengths.set(0, 33);
+    p.kv_lengths = TensorBuffer(DType::i32, {1});
+    p.kv_lengths.set(0, 130);
+    const std::vector<WhatIfStats> got = run_what_ifs(p, {half, norm});
+    ASSERT_EQ(got.size(), 2u);
+    for (std::size_t n = 0; n < 2; ++n) EXPECT_EQ(got[n].stats.heads, expected[n].stats.heads);
+  });
+}
+
 TEST(what_if, the_first_order_preview_is_right_near_and_wrong_far_out) {
   const Problem p = make_problem({1, 1, 1, 64, 512, 32, 4}, DType::f64, 72, 4);
   WhatIf near, far;
