@@ -93,7 +93,7 @@ Run add_attend(CLI::App& app) {
       ->type_name("L");
   // The bound is that of StatsRequest::every.
   verb->add_option("--every", arguments->every, "measure every N-th lane vector of rows")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(whole_number(1, 1 << 20))
       ->type_name("N");
   arguments->options.add_to(*verb);
   verb->footer(

@@ -8,6 +8,7 @@
 #include <poise/limits.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -150,7 +151,7 @@ Run add_bench(CLI::App& app) {
   arguments->causal.add_to(*verb);
   verb->add_option("--window", arguments->window,
                    "a query sees W keys at most, the last of them on its diagonal")
-      ->check(whole_number(1, INT64_MAX))
+      ->check(whole_number(1, std::numeric_limits<std::int64_t>::max()))
       ->type_name("W");
   verb->add_option("--dtype", arguments->dtype, "f32, f64, f16 or bf16, for every shape")
       ->check(CLI::IsMember({"f32", "f64", "f16", "bf16"}))
@@ -158,7 +159,7 @@ Run add_bench(CLI::App& app) {
   // The bound is that of POISE_THREADS.
   verb->add_option("--threads", arguments->settings.threads,
                    "threads of a call and of the limit beside it; 1 unless given")
-      ->check(CLI::Range(1, 4096))
+      ->check(whole_number(1, 4096))
       ->type_name("N");
   verb->add_option("--seconds", arguments->settings.seconds, "time per shape; 2 unless given")
       ->type_name("S");

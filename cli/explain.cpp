@@ -6,6 +6,7 @@
 // Must not happen here: computing attention.
 #include <poise/attention.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -52,7 +53,7 @@ Run add_explain(CLI::App& app) {
       ->type_name("B,Hq,Hkv,Lq,Lk,D")
       ->required();
   verb->add_option("--dv", arguments->value_dim, "head_dim of value, when it differs from D")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->type_name("N");
   verb->add_option("--dtype", arguments->dtype, "f32 or f64")
       ->check(CLI::IsMember({"f32", "f64"}))

@@ -5,6 +5,7 @@
 #include "lab.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -68,7 +69,7 @@ Run add_lab(CLI::App& app) {
     CLI::App& one = *experiment.verb;
     one.add_option("--seed", arguments->settings.seed,
                    "where the random numbers begin; 1 unless given")
-        ->check(whole_number(0, UINT64_MAX))
+        ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
         ->type_name("S");
     add_threads(one, &arguments->settings.threads);
     one.add_option("--json", arguments->json, "write every number as JSON")->type_name("F");

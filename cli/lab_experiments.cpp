@@ -18,6 +18,7 @@
 #include "lab/gradient.h"
 #include "lab/saturation.h"
 #include "lab/variance.h"
+#include "options.h"
 
 namespace poise::cli {
 
@@ -70,7 +71,7 @@ LabExperiment add_grid(CLI::App* verb, const std::vector<std::int64_t>& keys,
   keys_option->add_to(*verb, request->keys, "keys n of a row");
   verb->add_option("--rows", request->rows,
                    "rows of every n, a quarter of them from 1024 keys on; 20000 unless given")
-      ->check(CLI::Range(100, 10'000'000))
+      ->check(whole_number(100, 10'000'000))
       ->type_name("N");
   verb->add_flag("--explicit", request->explicit_components,
                  "draw every component of q and k, instead of rows of the same law");
@@ -91,15 +92,15 @@ LabExperiment add_lab_variance(CLI::App& lab) {
   verb->add_option("--sets", request->sets,
                    "sets of 64 queries and 64 keys for every D and kind of elements; 48 unless "
                    "given")
-      ->check(CLI::Range(2, 100'000))
+      ->check(whole_number(2, 100'000))
       ->type_name("N");
   verb->add_option("--model-dim", request->model_dim,
                    "components that LayerNorm normalises; 512 unless given")
-      ->check(CLI::Range(std::int64_t{2}, kMostSize))
+      ->check(whole_number(2, kMostSize))
       ->type_name("N");
   verb->add_option("--correlation", request->correlation,
                    "correlation of correlated components; 0.1 unless given")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(real_number(0, 1))
       ->type_name("R");
   return {verb, [=](const lab::RunSettings& settings, lab::Outcome* outcome) {
             head_dims_option->set(&request->head_dims);
@@ -125,11 +126,11 @@ LabExperiment add_lab_example(CLI::App& lab) {
   auto request = std::make_shared<lab::ExampleRequest>();
   verb->add_option("--head-dim", request->head_dim,
                    "width of the histogram's q and k; 64 unless given")
-      ->check(CLI::Range(1, 4096))
+      ->check(whole_number(1, 4096))
       ->type_name("D");
   verb->add_option("--sets", request->sets,
                    "sets of 64 queries and 64 keys in the histogram; 400 unless given")
-      ->check(CLI::Range(2, 100000))
+      ->check(whole_number(2, 100000))
       ->type_name("N");
   return {verb, [request](const lab::RunSettings& settings, lab::Outcome* outcome) {
             return lab::run_example(*request, settings, outcome);

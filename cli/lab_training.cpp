@@ -11,6 +11,7 @@
 #include "failure.h"
 #include "lab.h"
 #include "lab/training/experiment.h"
+#include "options.h"
 
 namespace poise::cli {
 namespace {
@@ -79,16 +80,16 @@ LabExperiment add_lab_training(CLI::App& lab) {
       ->type_name("SCALE");
   verb->add_option("--head-dim", typed->head_dims, "widths of q and k; 16,64,256 unless given")
       ->delimiter(',')
-      ->check(CLI::Range(1, 1024))
+      ->check(whole_number(1, 1024))
       ->type_name("D");
   verb->add_option("--seeds", typed->seeds, "how many, from --seed on; 3 unless given")
-      ->check(CLI::Range(2, 20))
+      ->check(whole_number(2, 20))
       ->type_name("N");
   verb->add_option("--steps", typed->steps, "of Adam; 400 unless given")
-      ->check(CLI::Range(40, 100000))
+      ->check(whole_number(40, 100000))
       ->type_name("N");
   verb->add_option("--learning-rate", typed->learning_rate, "of Adam; 0.003 unless given")
-      ->check(CLI::Range(1e-9, 1.0))
+      ->check(real_number(1e-9, 1))
       ->type_name("R");
   verb->footer(
       "Examples:\n"

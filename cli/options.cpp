@@ -8,6 +8,7 @@
 #include "failure.h"
 
 #include <charconv>
+#include <cstdio>
 #include <iterator>
 #include <optional>
 
@@ -94,22 +95,45 @@ void ScoreOptions::set_scale(Inputs& inputs, DType dtype, Options* options) cons
   }
 }
 
-CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
-  const auto refuse = [least, most](const std::string& text) -> std::string {
-    std::uint64_t number = 0;
-    const char* end = text.data() + text.size();
-    const auto [stop, problem] = std::from_chars(text.data(), end, number);
-    if (problem == std::errc() && stop == end && number >= least && number <= most) return {};
-    return "'" + text + "' is not a whole number in " + std::to_string(least) + " ... " +
-           std::to_string(most);
+CLI::Validator whole_number(std::int64_t low, std::uint64_t high) {
+  const std::string range = "from " + std::to_string(low) + " to " + std::to_string(high);
+  return {[=](std::string& text) -> std::string {
+            const char* end = text.data() + text.size();
+            std::int64_t value = 0;
+            std::uint64_t size = 0;  // of a number that is not negative
+            const auto read = std::from_chars(text.data(), end, value);
+            const auto read_size = std::from_chars(text.data(), end, size);
+            const bool negative = read.ec == std::errc() && read.ptr == end && value < 0;
+            const bool positive = read_size.ec == std::errc() && read_size.ptr == end;
+            const bool octal = text.size() > 1 && text[0] == '0';  // to CLI11, which reads it then
+            const bool fits = negative ? value >= low
+                                       : positive && size <= high &&
+                                             (low <= 0 || size >= static_cast<std::uint64_t>(low));
+            return fits && !octal ? "" : "'" + text + "' is not a whole number " + range;
+          },
+          "INT " + range};
+}
+
+CLI::Validator real_number(double low, double high) {
+  const auto spelled = [](double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%g", value);
+    return std::string(text);
   };
-  return CLI::Validator(refuse, "", "whole number");
+  const std::string range = "from " + spelled(low) + " to " + spelled(high);
+  return {[=](std::string& text) -> std::string {
+            const std::optional<double> value = parse_number(text);
+            return value && *value >= low && *value <= high
+                       ? ""
+                       : "'" + text + "' is not a number " + range;
+          },
+          "FLOAT " + range};
 }
 
 void add_threads(CLI::App& app, int* threads) {
   // The bound is that of POISE_THREADS.
   app.add_option("--threads", *threads, "threads to use, instead of all this process may have")
-      ->check(CLI::Range(1, 4096))
+      ->check(whole_number(1, 4096))
       ->type_name("N");
 }
 

@@ -57,8 +57,10 @@ Shape parse_shape(const std::string& option, const std::string& text);
 Causal parse_causal(const std::string& option, const std::string& text);
 std::string causal_text(const Causal& causal);
 
-// Refuses what is no whole number in [least, most], in one sentence.
-CLI::Validator whole_number(std::uint64_t least, std::uint64_t most);
+// Checks of options that are numbers: decimal, in the range, no NaN. CLI11's own let NaN through,
+// and take a whole number that is too large for the largest there is.
+CLI::Validator whole_number(std::int64_t low, std::uint64_t high);
+CLI::Validator real_number(double low, double high);
 
 // Adds --threads.
 void add_threads(CLI::App& app, int* threads);

@@ -249,7 +249,7 @@ Run add_report(CLI::App& app) {
                                "append the recording's statistics to this run log, as of --step")
                   ->type_name("F");
   verb->add_option("--step", arguments->step, "the step of the run that was recorded")
-      ->check(CLI::Range(std::int64_t{0}, kMaxLogStep))
+      ->check(whole_number(0, kMaxLogStep))
       ->needs(log)
       ->type_name("N");
   arguments->scores.add_to(*verb);

@@ -122,6 +122,9 @@ TEST_P(Lab, refuses_bad_options_before_anything_is_measured) {
   refused({"--threads", "0"}, 2, "--threads");
   refused({"--seed", "-1"}, 2, "--seed");
   refused({"--seed", "x"}, 2, "--seed");
+  refused({"--seed", "1.5"}, 2, "--seed");
+  refused({"--seed", "18446744073709551616"}, 2,
+          "--seed: '18446744073709551616' is not a whole number from 0 to 18446744073709551615");
   refused({"--json", folder.path("not_a_folder/l.json")}, 1, "not_a_folder");
   refused({"--json", folder.path("l.svg")}, 2, "l.svg");
 }
@@ -154,6 +157,9 @@ TEST(LabVerb, refuses_sizes_out_of_range_and_names_the_option) {
   refused({"lab", "example", "--sets", "1"}, "--sets");
   refused({"lab", "variance", "--head-dims", "64,0"}, "--head-dims");
   refused({"lab", "variance", "--correlation", "1.5"}, "--correlation");
+  refused({"lab", "variance", "--correlation", "nan"},
+          "--correlation: 'nan' is not a number from 0 to 1");
+  refused({"lab", "example", "--sets", "010"}, "--sets: '010' is not a whole number from 2 to");
   refused({"lab", "variance", "--model-dim", "1"}, "--model-dim");
   refused({"lab", "saturation", "--keys", "1"}, "--keys");
   refused({"lab", "saturation", "--rows", "99"}, "--rows");

@@ -75,7 +75,8 @@ TEST(LabTraining, words_out_of_range_are_refused_before_anything_runs) {
       {{"--scale", "2"}, "--scale"},
       {{"--head-dim", "0"}, "--head-dim"},
       {{"--head-dim", "1025"}, "--head-dim"},
-      {{"--learning-rate", "0"}, "--learning-rate"},
+      {{"--learning-rate", "0"}, "'0' is not a number from 1e-09 to 1"},
+      {{"--learning-rate", "nan"}, "'nan' is not a number from 1e-09 to 1"},
       {{"--learning-rate", "2"}, "--learning-rate"}};
   for (const auto& [words, part] : cases) {
     const TemporaryFolder folder;
