@@ -350,6 +350,22 @@ TEST(report_html, the_remedy_of_a_hot_and_saturated_head_is_the_factor_of_its_sp
   EXPECT_EQ(title(layer), cool);
 }
 
+TEST(report_html, heads_that_are_dead_with_and_without_the_scale_are_not_laid_to_its_absence) {
+  const auto at = [](double factor, double narrow) {
+    std::vector<HeadStats> heads = {head_of_spread(30 * factor), head_of_spread(narrow * factor)};
+    for (HeadStats& head : heads) head.scale *= factor;  // 1/8 as they are
+    return layer_of(std::move(heads));
+  };
+  const auto page = [&](double narrow) {
+    LayerInput layer = at(1, narrow);
+    for (const double factor : {8.0, 0.125})
+      layer.what_ifs.push_back({"scale", true, at(factor, narrow).stats});
+    return page_of({layer});
+  };
+  EXPECT_TRUE(contains(page(0.3), "1 head is dead now; without 1/√64 too"));
+  EXPECT_TRUE(contains(page(1), "Without 1/√64, all 2 heads would be dead"));
+}
+
 TEST(report_html, without_a_usual_scale_among_the_what_ifs_the_extreme_factors_are_drawn) {
   LayerInput layer = large_layer(1);
   layer.what_ifs.erase(layer.what_ifs.begin(), layer.what_ifs.begin() + 2);  // no scale, 1/64

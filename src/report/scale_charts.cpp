@@ -151,6 +151,12 @@ std::string slope_title(const Report& report, const std::vector<Column>& columns
     return "Even without " + without +
            (heads == 1 ? " the head passes gradient" : " every head passes gradient");
   }
+  const Column& now = *std::find_if(columns.begin(), columns.end(),
+                                    [](const Column& column) { return column.as_it_is; });
+  if (now.dead >= first.dead) {
+    return plural(now.dead, "head") + agree(now.dead, " is", " are") + " dead now; without " +
+           without + " too";
+  }
   return "Without " + without + ", " +
          (first.dead == heads && heads > 1 ? "all " + plural(heads, "head")
                                            : plural(first.dead, "head")) +
