@@ -156,6 +156,18 @@ std::string last_column(const std::string& page, const std::string& head) {
   return last;
 }
 
+TEST(report_text, the_spread_of_a_saturated_head_with_a_sink_is_that_without_it) {
+  HeadStats head = head_of_spread(kWide);
+  TrackedKey& sink = head.tracked[0];
+  sink.sum_weight = 32;
+  sink.rows_without = sink.above_99_without = 64;
+  sink.trace_without.add(1e-6, 64);
+  sink.sigma_without.add(12, 64);
+  const Finding finding = report_of({layer_of({head})}).findings[0];
+  EXPECT_TRUE(contains(finding.numbers, "Spread σ 12.")) << finding.numbers;
+  EXPECT_TRUE(contains(finding.remedy, "scale ×\u00A00.16")) << finding.remedy;  // 2.02 / 12.1
+}
+
 TEST(report_text, a_head_without_measured_rows_is_not_called_healthy) {
   HeadStats masked;
   masked.rows = masked.empty_rows = 64;

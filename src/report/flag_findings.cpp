@@ -139,12 +139,14 @@ Finding saturated(const Report& report, const FlagGroup& group) {
   Finding f;
   f.claim = names(report, group.heads) + agree(count(group), " is ", " are ") +
             (one_hot ? "one-hot" : "saturated") + (mild ? ", perhaps by design." : ".");
+  // As judged: without the sink where there is one, so that σ times the factor is the target.
+  const auto facts = [](const ReportHead& h) { return h.health.advice.facts; };
   f.numbers =
       "Spread σ " +
       values(
-          report, group.heads, [](const ReportHead& h) { return h.health.readout.sigma; }, spread) +
-      ", target " + number(at(report, group.heads[0]).health.readout.target_sigma) +
-      keys_clause(report) + "; " + values(report, group.heads, share, percent_sign) +
+          report, group.heads, [&](const ReportHead& h) { return facts(h).sigma; }, spread) +
+      ", target " + number(facts(at(report, group.heads[0])).target_sigma) + keys_clause(report) +
+      "; " + values(report, group.heads, share, percent_sign) +
       " of rows put more than .99 on one key.";
   if (const std::string place = places(report, group.heads); !place.empty()) {
     f.numbers += " " + place + ": if that is " + agree(count(group), "its", "their") +
@@ -153,7 +155,7 @@ Finding saturated(const Report& report, const FlagGroup& group) {
   const bool sinks = std::any_of(group.heads.begin(), group.heads.end(), [&](int i) {
     return find_flag(at(report, i), VerdictKind::sink_dominated) != nullptr;
   });
-  if (sinks) f.numbers += " Heads with a sink are judged without it.";
+  if (sinks) f.numbers += " Heads with a sink are judged without it: σ is of the other keys.";
   if (scale_forgotten(at(report, group.heads[0]), report.head_dim)) {
     f.numbers +=
         " The scale is 1: the division by √" + std::to_string(report.head_dim) + " was forgotten.";
