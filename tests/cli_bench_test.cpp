@@ -182,7 +182,7 @@ TEST(Bench, refuses_what_it_cannot_time_before_it_times_anything) {
   for (const char* window : {"0", "-1", "2.5", "99999999999999999999"})
     expect_refused({"--shape", "1,2,2,4,4,6", "--window", window}, 2,
                    std::string("--window: '") + window +
-                       "' is not a whole number in 1 ... 9223372036854775807");
+                       "' is not a whole number from 1 to 9223372036854775807");
   expect_refused({"--shape", "1,2,2,4,4,6", "--causal", "-4"}, 2, "with this --causal no query");
   expect_refused({"--shape", "1,2,2,4,4,6", "--causal", "9", "--window", "3"}, 2,
                  "with this --window no query");
