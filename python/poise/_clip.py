@@ -24,6 +24,12 @@ _NORMS = ("q_norm", "k_norm", "query_norm", "key_norm", "q_layernorm", "k_layern
           "norm_q", "norm_k", "query_layernorm", "key_layernorm", "q_ln", "k_ln")
 
 
+def _interleaves(module):
+    """Whether a fused projection goes q, k, v block by block under a name of _FUSED."""
+    return getattr(module, "multi_query", None) is False or any(  # GPTBigCodeAttention
+        base.__name__ == "CodeGenAttention" for base in type(module).__mro__)
+
+
 class _Rows(NamedTuple):
     """Some outputs of a projection: a parameter and its bias, along `axis`, from `first` on."""
 
@@ -95,6 +101,8 @@ def _found(name, module, stats):
                     q_weight.shape[q_axis], k_weight.shape[k_axis])
     for child in _FUSED:
         if hasattr(module, child):
+            if _interleaves(module):
+                _refuse(name, module, f"interleaves q, k and v in {child}: not a layout known here")
             weight, bias, axis = _projection(name, module, child)
             q_rows, k_rows = stats.heads * stats.head_dim, stats.kv_heads * stats.head_dim
             v_rows = weight.shape[axis] - q_rows - k_rows

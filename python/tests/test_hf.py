@@ -285,6 +285,21 @@ def test_a_padded_encoder_is_one_graph():
         close(compiled(ids, attention_mask=mask)[0], model(ids, attention_mask=mask)[0])
 
 
+@pytest.mark.parametrize("name, options", [
+    ("CodeGen", {"rotary_dim": 4}), ("GPTBigCode", {"multi_query": False})])
+@torch.no_grad()
+def test_interleaved_projections_are_not_clipped(name, options):
+    config = getattr(transformers, name + "Config")(
+        vocab_size=50, n_embd=32, n_layer=1, n_head=4, n_positions=32, **options)
+    model = transformers.AutoModel.from_config(config).eval()
+    with poise.watch(model) as w:
+        model(torch.tensor([[5, 6, 7, 8]]))
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match=r"h.0.attn: .* interleaves q, k and v in "):
+        poise.qk_clip_(model, w, tau=1e-6)
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
 def test_factors_on_heads_are_refused():
     with pytest.raises(ValueError, match=r"\[hf\] head_mask: "):
         q = torch.ones(1, 1, 2, 4)
