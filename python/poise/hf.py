@@ -15,6 +15,7 @@ mask that does not arrive, or an option of a model that is passed over in silenc
 """
 
 import sys
+import warnings
 
 import torch
 from transformers import (
@@ -97,6 +98,9 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
     if head_mask is not None:
         raise ValueError("[hf] head_mask: poise has no factor on the weights of a head; use "
                          'attn_implementation="eager"')
+    if rest.get("output_attentions") and not torch.compiler.is_compiling():
+        warnings.warn('attn_implementation="poise" returns no attention weights: '
+                      'output_attentions=True needs "eager"', stacklevel=2)
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     # One query is the last position of a cache, which sees all of it.

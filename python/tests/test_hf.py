@@ -300,6 +300,14 @@ def test_interleaved_projections_are_not_clipped(name, options):
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
 
+@torch.no_grad()
+def test_weights_that_are_not_returned_are_told_of():
+    model = small("Llama")
+    model.set_attn_implementation("poise")
+    with pytest.warns(UserWarning, match="returns no attention weights"):
+        model(torch.tensor([[5, 6, 7]]), output_attentions=True)
+
+
 def test_factors_on_heads_are_refused():
     with pytest.raises(ValueError, match=r"\[hf\] head_mask: "):
         q = torch.ones(1, 1, 2, 4)
