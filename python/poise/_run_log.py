@@ -25,9 +25,11 @@ class Log:
         with open(self._path, "ab"):
             pass  # what cannot be written is told now
 
-    def take(self, measured, stats=None):
-        if stats is None:
-            return
+    def is_of(self, sink):
+        """Whether the other sink writes to the same file."""
+        return isinstance(sink, Log) and os.path.samefile(sink._path, self._path)
+
+    def take(self, measured, stats):
         layer = measured.layer.encode()[-_MOST_BYTES:].decode(errors="ignore")
         text = _core.log_line(measured.step, layer, stats, self._process or "").encode()
         with open(self._path, "ab+", buffering=0) as file:

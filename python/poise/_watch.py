@@ -220,7 +220,12 @@ class watch:
 
     def log(self, path):
         """Appends the last measured step and every one to come to `path`, as lines of poise.log."""
-        self._attach(_run_log.Log(path, self._process))
+        log = _run_log.Log(path, self._process)
+        if any(log.is_of(sink) for sink in self._sinks):
+            raise ValueError(f"[watch] path: {path!r} is a log of this watch already")
+        for measured in self.history[-len(self._last):] if self._last else ():
+            log.take(measured, self._last[measured.layer])
+        self._sinks.append(log)
         self._log_path = os.fspath(path)
 
     def record(self, path):

@@ -188,6 +188,16 @@ def test_a_recording_goes_where_a_link_leads(tmp_path):
     assert link.is_symlink() and (tmp_path / "file").stat().st_size > 0
 
 
+def test_a_log_that_is_named_late_begins_with_the_last_step(tmp_path):
+    w = watched(3)
+    w.log(tmp_path / "l")
+    records = [json.loads(line) for line in (tmp_path / "l").read_text().splitlines()]
+    assert [(r["step"], r["layer"]) for r in records] == [(2, "layers.0"), (2, "layers.1")]
+    assert "layers.1" in w.report(steps="run")
+    with pytest.raises(ValueError, match="is a log of this watch already"):
+        w.log(tmp_path / "." / "l")
+
+
 def test_a_full_disk_is_told(tmp_path):
     with pytest.raises(OSError, match="No space left"):
         watched(log="/dev/full")
