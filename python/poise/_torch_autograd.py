@@ -47,12 +47,22 @@ def _call(name, arguments):
         return getattr(_ops, name).default(*arguments)
 
 
+def _refuse_vmap(name):
+    raise ValueError(
+        f"[{name}] vmap: leading axes are batches here already; give them to the call instead")
+
+
 def _no_vmap(name):
     def vmap(info, in_dims, *arguments):
-        raise ValueError(
-            f"[{name}] vmap: leading axes are batches here already; give them to the call instead")
+        _refuse_vmap(name)
 
     return staticmethod(vmap)
+
+
+def _is_batched(tensor):
+    """Whether it stands for many: is_grads_batched and vectorize=True of torch.autograd."""
+    return tensor is not None and (torch._C._functorch.is_batchedtensor(tensor)
+                                   or torch._C._functorch.is_legacy_batchedtensor(tensor))
 
 
 def _no_derivative(name, mode):
@@ -97,6 +107,8 @@ class Attention(Function):
         rest = (None,) * (TENSORS - DIFFERENTIABLE + NUMBERS + 2)
         if dout is None and dlse is None:
             return (None,) * DIFFERENTIABLE + rest
+        if _is_batched(dout) or _is_batched(dlse):
+            _refuse_vmap("backward")
         if dout is None:
             dout = torch.zeros_like(out)
         arguments = (dout, dlse, *tensors, out.detach(), row_max, row_sum, *ctx.numbers, wanted)

@@ -229,6 +229,18 @@ def test_inputs_changed_in_place_are_noticed():
         out.sum().backward()
 
 
+def test_many_gradients_at_once_are_refused():
+    q, k, v = qkv()
+    out, aux = poise.attention(q, k, v, return_aux=poise.AuxRequest(lse=True))
+    for result in (out, aux.lse):
+        with pytest.raises(ValueError, match=r"^\[backward\] vmap: leading axes are batches"):
+            torch.autograd.grad(result, q, torch.ones(3, *result.shape), is_grads_batched=True,
+                                retain_graph=True)
+    with pytest.raises(ValueError, match=r"^\[backward\] vmap: leading axes are batches"):
+        torch.autograd.functional.jacobian(
+            lambda q: poise.attention(q, k, v), q, vectorize=True)
+
+
 def test_a_result_that_is_written_is_noticed():
     q, k, v = (t.detach() for t in qkv())
     saved = torch.zeros_like(poise.attention(q, k, v))
