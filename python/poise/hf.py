@@ -45,9 +45,12 @@ def _refusal(config_class):
             subclasses = classes.pop().__subclasses__()
             classes += subclasses
             models += [c for c in subclasses if c.config_class is config_class]
-        ask = not models or any(
-            hasattr(sys.modules.get(m.__module__), "ALL_ATTENTION_FUNCTIONS") for m in models)
-        _refusals[config_class] = None if ask else (
+        files = [vars(sys.modules[m.__module__]) for m in models if m.__module__ in sys.modules]
+        ask = any("ALL_ATTENTION_FUNCTIONS" in names for names in files)
+        multiply = any("Attention" in name and isinstance(thing, type)
+                       and issubclass(thing, torch.nn.Module) for names in files
+                       for name, thing in names.items())
+        _refusals[config_class] = None if ask or not multiply else (
             f"[hf] attn_implementation: {config_class.model_type} models compute attention by "
             'themselves and ask for no other; use "eager" or "sdpa"')
     return _refusals[config_class]
