@@ -15,11 +15,14 @@ constexpr const char* kForward = "forward";
 // Beyond any tensor that exists, and small enough that workspace sizes (elements * rows of a task *
 // threads) stay within int64; views with stride 0 could claim more.
 constexpr std::int64_t kMaxHeadDim = std::int64_t{1} << 32;
+// A position plus an open end of the visible range (check.h) stays within int64, and so does a
+// length rounded up to whole blocks.
+constexpr std::int64_t kMaxLength = std::int64_t{1} << 60;
 
-Error check_head_dim(Argument argument, const char* axis, std::int64_t extent) {
-  if (extent <= kMaxHeadDim) return {};
+Error check_most(Argument argument, const char* axis, std::int64_t extent, std::int64_t most) {
+  if (extent <= most) return {};
   return refuse(ErrorCode::unsupported, argument, "{} {} is beyond {}",
-                {axis, text(extent), text(kMaxHeadDim)});
+                {axis, text(extent), text(most)});
 }
 
 }  // namespace
@@ -62,8 +65,11 @@ Error check_inputs(const char* call, const ConstTensor& query, const ConstTensor
     return error;
   if (Error error = check_extent(value_at, "kv_len", value.extent(2), "key", problem->kv_len))
     return error;
-  if (Error error = check_head_dim(query_at, "head_dim", problem->head_dim)) return error;
-  if (Error error = check_head_dim(value_at, "value_dim", problem->value_dim)) return error;
+  if (Error error = check_most(query_at, "head_dim", problem->head_dim, kMaxHeadDim)) return error;
+  if (Error error = check_most(value_at, "value_dim", problem->value_dim, kMaxHeadDim))
+    return error;
+  if (Error error = check_most(query_at, "q_len", problem->q_len, kMaxLength)) return error;
+  if (Error error = check_most(key_at, "kv_len", problem->kv_len, kMaxLength)) return error;
   problem->group = 1;
   if (problem->q_heads == 0) return {};
   if (problem->kv_heads == 0 || problem->q_heads % problem->kv_heads != 0)

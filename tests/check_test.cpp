@@ -166,6 +166,16 @@ const std::vector<Case>& tensor_cases() {
        [](Call& c) { c.out.extents[2] = 2; }},
       {bad_shape, "[forward] out: value_dim 5 differs from value value_dim 6",
        [](Call& c) { c.out.extents[3] = 5; }},
+      {unsupported, "[forward] query: q_len 4611686018427387904 is beyond 1152921504606846976",
+       [](Call& c) {
+         c.query = view(c.q.data(), {1, 1, kHuge, 1}, {0, 0, 0, 0});
+         c.key = c.value = view(c.k.data(), {1, 1, 5, 1});
+       }},
+      {unsupported, "[forward] key: kv_len 4611686018427387904 is beyond 1152921504606846976",
+       [](Call& c) {
+         c.query = view(c.q.data(), {1, 1, 3, 1});
+         c.key = c.value = view(c.k.data(), {1, 1, kHuge, 1}, {0, 0, 0, 0});
+       }},
       {unsupported, "[forward] query: head_dim 8589934592 is beyond 4294967296",
        [](Call& c) {
          c.query.extents[3] = c.key.extents[3] = std::int64_t{1} << 33;

@@ -190,43 +190,48 @@ class IdlePool : public Executor {
 
 // Strides of 0 claim any number of elements for free; no machine has the memory of such calls.
 TEST(workspace, sizes_beyond_int64_are_refused_as_beyond_memory) {
-  constexpr std::int64_t kMany = std::int64_t{1} << 61, kWide = std::int64_t{1} << 32;
+  constexpr std::int64_t kMany = std::int64_t{1} << 60, kWide = std::int64_t{1} << 32;
   std::vector<float> numbers(64), written(64), row(1);
   const float one = 1;
   const auto query = view(std::as_const(numbers).data(), {1, 1, 64, 1});
   const auto keys = view(&one, {1, 1, kMany, 1}, {0, 0, 0, 0});
-  const auto wide = view(&one, {1, 1, 1, kWide}, {0, 0, 0, 0});
+  const auto wide = view(std::as_const(numbers).data(), {1, 1, 64, kWide}, {0, 0, 1, 0});
+  const auto wide_key = view(&one, {1, 1, 1, kWide}, {0, 0, 0, 0});
   const auto out = view(written.data(), {1, 1, 64, 1});
   Options two, many;
   two.threads = 2;
-  for (int power : {21, 22, 31}) {
-    IdlePool pool(static_cast<int>((std::int64_t{1} << power) - (power == 31)));
-    many.executor = &pool;
-    EXPECT_EQ(attention(wide, wide, view(&one, {1, 1, 1, 1}), view(row.data(), {1, 1, 1, 1}), many)
-                  .code(),
-              ErrorCode::out_of_memory)
-        << power;
-  }
   // A kept block is not what is handed out for a size that passed the range.
   ASSERT_EQ(attention(query, view(&one, {1, 1, 1, 1}), view(&one, {1, 1, 1, 1}), out).message(),
             "");
-  written.assign(64, 7.0f);
-  EXPECT_EQ(attention(query, keys, keys, out, two).code(), ErrorCode::out_of_memory);
-  Plan plan;
-  ASSERT_EQ(Plan::make(query, keys, keys, out, two, {}, &plan).message(), "");
-  EXPECT_GT(plan.workspace_bytes(), std::int64_t{1} << 50);
-  EXPECT_EQ(plan.attention(query, keys, keys, out, two).code(), ErrorCode::out_of_memory);
-  EXPECT_EQ(written, std::vector<float>(64, 7.0f));
+  for (int power : {21, 22, 31}) {
+    IdlePool pool(static_cast<int>((std::int64_t{1} << power) - (power == 31)));
+    many.executor = &pool;
+    EXPECT_EQ(attention(wide, wide_key, view(&one, {1, 1, 1, 1}), out, many).code(),
+              ErrorCode::out_of_memory)
+        << power;
+  }
+  // Products that pass the range come out as any number, so several are tried.
+  for (const std::int64_t value_dim : {1, 2, 3, 4, 5, 6, 7}) {
+    std::vector<float> values(static_cast<std::size_t>(64 * value_dim), 7.0f);
+    const auto value = view(&one, {1, 1, kMany, value_dim}, {0, 0, 0, 0});
+    const auto into = view(values.data(), {1, 1, 64, value_dim});
+    EXPECT_EQ(attention(query, keys, value, into, two).code(), ErrorCode::out_of_memory);
+    Plan plan;
+    ASSERT_EQ(Plan::make(query, keys, value, into, two, {}, &plan).message(), "");
+    EXPECT_GT(plan.workspace_bytes(), std::int64_t{1} << 50);
+    EXPECT_EQ(plan.attention(query, keys, value, into, two).code(), ErrorCode::out_of_memory);
+    EXPECT_EQ(values, std::vector<float>(values.size(), 7.0f));
+  }
 
+  const float four[4] = {};
   const auto queries = view(&one, {1, 1, kMany, 1}, {0, 0, 0, 0});
-  const auto rows = view(&one, {1, 1, kMany}, {0, 0, 0});
-  const auto key = view(&one, {1, 1, 1, 1});
+  const auto key = view(&one, {1, 1, 1, 1}), value = view(four, {1, 1, 1, 4});
   Forward forward;
-  forward.out = queries;
-  forward.lse = rows;
+  forward.out = view(four, {1, 1, kMany, 4}, {0, 0, 0, 1});
+  forward.lse = view(&one, {1, 1, kMany}, {0, 0, 0});
   SecondGradients second;
   second.key = view(row.data(), {1, 1, 1, 1});
-  EXPECT_EQ(double_backward(queries, key, key, forward, {queries, {}}, {}, second).code(),
+  EXPECT_EQ(double_backward(queries, key, value, forward, {forward.out, {}}, {}, second).code(),
             ErrorCode::out_of_memory);
 }
 
