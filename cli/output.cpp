@@ -123,14 +123,6 @@ bool same_file(const std::string& a, const std::string& b) {
          status_a.st_dev == status_b.st_dev && status_a.st_ino == status_b.st_ino;
 }
 
-// Where a rename must go so that a symbolic link stays one.
-std::string resolved(const std::string& path) {
-  std::error_code error;
-  auto target = std::filesystem::absolute(path, error);
-  if (!error) target = std::filesystem::weakly_canonical(target, error);
-  return error ? path : target.string();
-}
-
 // A terminal, /dev/null, a pipe: written to, never replaced.
 bool is_device(const std::string& path) {
   struct stat status {};
@@ -160,9 +152,9 @@ void OutputFiles::check(const std::string& option, const std::string& path) {
       throw Failure(option + ": '" + path + "' is an input of this run and is not overwritten");
   if (is_device(path)) return;
   for (const File& other : checked_)
-    if (resolved(other.path) == resolved(path))
+    if (io::behind_links(other.path) == io::behind_links(path))
       throw usage_failure(option + ": '" + path + "' is also the file of " + other.option);
-  const std::string folder = std::filesystem::path(resolved(path)).parent_path().string();
+  const std::string folder = std::filesystem::path(io::behind_links(path)).parent_path().string();
   if (access(folder.c_str(), W_OK | X_OK) != 0) throw cannot_write(option, path, errno);
   checked_.push_back({option, path, {}});
 }
@@ -189,7 +181,8 @@ void OutputFiles::commit() {
   const InterruptsWait interrupts_wait;
   StagedFiles staged;
   for (const File& file : files_) {
-    const std::string where = is_device(file.path) ? file.path : staged.add(resolved(file.path));
+    const std::string where =
+        is_device(file.path) ? file.path : staged.add(io::behind_links(file.path));
     if (const Error error = file.write(where))
       throw Failure(file.option + ": cannot write '" + file.path + "': " + error.message());
   }

@@ -139,6 +139,13 @@ TEST(Files, a_symbolic_link_stays_one) {
   ASSERT_EQ(run_poise({"report", "--json", folder.path("link.json")}).exit_code, 0);
   EXPECT_TRUE(std::filesystem::is_symlink(folder.path("link.json")));
   EXPECT_EQ(folder.read("real.json").front(), '{');
+  // One that leads nowhere yet, through another in a folder of its own.
+  std::filesystem::create_directory(folder.path("deep"));
+  ASSERT_EQ(symlink("../new.json", folder.path("deep/middle.json").c_str()), 0);
+  ASSERT_EQ(symlink("deep/middle.json", folder.path("first.json").c_str()), 0);
+  ASSERT_EQ(run_poise({"report", "--json", folder.path("first.json")}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.path("first.json")));
+  EXPECT_EQ(folder.read("new.json").front(), '{');
 }
 
 TEST(Files, none_appears_when_one_of_them_cannot_be_written) {

@@ -31,13 +31,25 @@ Error AtomicFile::fail(const std::string& what) {
   return {ErrorCode::bad_file, "[write] " + path_ + ": " + what + ": " + reason};
 }
 
+std::string behind_links(const std::string& path) {
+  namespace fs = std::filesystem;
+  constexpr int kMostLinks = 40;  // as the kernel's
+  std::error_code error;
+  fs::path target = fs::absolute(path, error);
+  for (int i = 0; !error && i < kMostLinks && fs::is_symlink(fs::symlink_status(target, error));
+       ++i)
+    target = target.parent_path() / fs::read_symlink(target, error);
+  error.clear();
+  target = fs::weakly_canonical(target, error);
+  return error || target.empty() ? path : target.string();
+}
+
 Error AtomicFile::create(const std::string& path) {
   static std::atomic<unsigned> counter{0};
   discard();
   path_ = path;
   std::error_code ignored;
-  const std::filesystem::path real = std::filesystem::weakly_canonical(path, ignored);
-  target_ = real.empty() ? path : real.string();
+  target_ = behind_links(path);
   const std::filesystem::file_status status = std::filesystem::status(target_, ignored);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
     return {ErrorCode::bad_file, "[write] " + path + ": exists and is not a regular file"};

@@ -13,6 +13,10 @@
 
 namespace poise::io {
 
+// The file that a path leads to, whether or not it is there yet: where a rename must go so that a
+// symbolic link stays one. The path itself where that cannot be told.
+std::string behind_links(const std::string& path);
+
 class AtomicFile {
  public:
   AtomicFile() = default;
