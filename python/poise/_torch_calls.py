@@ -4,8 +4,10 @@ In: tensors and options. Out: whether somebody records or traces the call, and i
 happen here: arithmetic on elements, or a rule on arguments that the library has.
 """
 
+import warnings
 from typing import NamedTuple
 
+import numpy
 import torch
 from torch import is_autocast_enabled
 from torch.autograd import forward_ad
@@ -74,7 +76,20 @@ def _tensor(name, numbers, dtype=None):
         return numbers
     if not is_compiling():
         _core.Options(**{name: numbers})  # refuses what is no array and no list of numbers
+    if isinstance(numbers, numpy.ndarray) and not is_compiling():
+        return _tensor_of_numpy(numbers)
     return torch.as_tensor(numbers, dtype=None if hasattr(numbers, "dtype") else dtype)
+
+
+def _tensor_of_numpy(array):
+    """The array as a tensor to be read; a copy where torch has no view of its strides."""
+    if any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    is_bfloat16 = array.dtype.name == "bfloat16"  # of ml_dtypes
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        tensor = torch.from_numpy(array.view("uint16") if is_bfloat16 else array)
+    return tensor.view(torch.bfloat16) if is_bfloat16 else tensor
 
 
 def _seed(seed):

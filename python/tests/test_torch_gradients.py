@@ -7,6 +7,7 @@ gradcheck. Must not happen here: a comparison of poise with itself where differe
 import gc
 import weakref
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -227,6 +228,18 @@ def test_inputs_changed_in_place_are_noticed():
     mask[0] = False
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()
+
+
+@pytest.mark.parametrize("options", [
+    {"mask": np.broadcast_to(np.tri(5, 6, dtype=bool), (2, 4, 5, 6))},
+    {"mask": np.tri(5, 6, dtype=bool)[::-1]}, {"bias": np.ones((5, 6), ml_dtypes.bfloat16)},
+    {"sinks": np.arange(4, dtype=ml_dtypes.bfloat16)}, {"kv_lengths": np.array([6, 1, 3])[::2]},
+    {"kv_lengths": np.array([3, 5], np.int32)}, {"scale": np.array(0.25)},
+], ids=lambda options: next(iter(options)))
+def test_arrays_of_numpy_mean_the_same_recorded_or_not(options):
+    q, k, v = qkv()
+    expected = poise.attention(*(t.detach() for t in (q, k, v)), **options)
+    assert torch.equal(poise.attention(q, k, v, **options), expected)
 
 
 def test_many_gradients_at_once_are_refused():
