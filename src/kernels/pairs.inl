@@ -61,8 +61,10 @@ inline void add_to_sums(double* sums, int field, typename S::Vec x) {
 template <class S, Unseen kUnseen, Measure kMeasure>
 struct MeasuredPairs {
   using Vec = typename S::Vec;
-  Vec keys = S::zero(), u1 = S::zero(), u2 = S::zero(), pu2 = S::zero();
-  Vec share = S::zero(), share_u = S::zero(), p2 = S::zero(), p2u = S::zero();
+  Vec keys, u1, u2, pu2, share, share_u, p2, p2u;
+
+  // Written out, since clang gives a constructor that it makes itself no instruction set.
+  POISE_INLINE MeasuredPairs() { keys = u1 = u2 = pu2 = share = share_u = p2 = p2u = S::zero(); }
 
   // A key: weight and dS, 0 where hidden, dP, and dP - delta + dlse.
   POISE_INLINE void add(const PairJob<S>& job, int64_t j, typename S::Mask hidden, Vec p, Vec ds,
