@@ -15,7 +15,12 @@ namespace {
 
 std::string limit(double threshold) { return " (limit " + number(threshold) + ")"; }
 
-constexpr const char* kSubtractMean = "ubtract the mean key (exact; lse += scale · q·mean)";
+constexpr const char* kSubtractMean = "subtract the mean key (exact; lse += scale · q·mean)";
+
+std::string beginning(std::string sentence) {
+  sentence[0] = static_cast<char>(sentence[0] - 'a' + 'A');
+  return sentence;
+}
 
 std::string mean_cause(double mean) {
   return "The mean vectors of q and k alone give " + number(mean) +
@@ -45,7 +50,7 @@ void judge_overflow(const Case& c, std::vector<Flag>* flags) {
   const double mean = c.head.inputs.qk_mean;
   if (c.head.inputs.q_rows > 0 && std::fabs(mean) > dot / 2) flag.cause = mean_cause(mean);
   flag.remedy = "Multiply q by the scale before the product (|q·k| then reaches " +
-                number(dot * std::fabs(c.head.scale)) + "), s" + kSubtractMean +
+                number(dot * std::fabs(c.head.scale)) + "), " + kSubtractMean +
                 ", accumulate in float32";
   flags->push_back(flag);
 }
@@ -88,7 +93,7 @@ void judge_exploding(const Case& c, std::vector<Flag>* flags) {
   flag.evidence = "|logit| reaches " + number(logit) +
                   limit(critical ? c.thresholds.exploding_critical : c.thresholds.exploding_bad);
   flag.cause = "Training runs that diverged went through logits of this size";
-  flag.remedy = hot_through_mean(c) ? std::string("S") + kSubtractMean
+  flag.remedy = hot_through_mean(c) ? beginning(kSubtractMean)
                                     : "QK-norm, or QK-clip at " + number(c.thresholds.hot_bad);
   flags->push_back(flag);
 }
@@ -112,7 +117,7 @@ void judge_hot(const Case& c, std::vector<Flag>* flags) {
   if (hot_through_mean(c)) {
     const double left = c.readout.sigma * c.advice.gamma;
     flag.cause = mean_cause(mean_score(c));
-    flag.remedy = std::string("S") + kSubtractMean + "; QK-clip, γ = " + number(c.advice.gamma) +
+    flag.remedy = beginning(kSubtractMean) + "; QK-clip, γ = " + number(c.advice.gamma) +
                   ", would narrow the spread from " + number(c.readout.sigma) + " to " +
                   number(left) + " as well";
     // A factor that leaves the head diffuse, KL = σ²/2, corrects nothing.

@@ -93,9 +93,10 @@ TEST(run_log, layers_whose_long_names_differ_at_the_end_stay_apart) {
   RunLog log;
   const Stats stats = layer_of({head_of_spread(1)}).stats;
   const std::string common = "encoder.transformer.blocks.with.a.long.name.of.its.own.attention.";
-  for (const char* last : {"self", "cross"})
-    ASSERT_FALSE(log.add(log_line(1, common + last, stats), "a"));
-  EXPECT_EQ(log.layers(), 2u);
+  for (const std::string& first : {common, common + common + common + common + "é."})
+    for (const char* last : {"self", "cross"})
+      ASSERT_FALSE(log.add(log_line(1, first + last, stats), "a"));
+  EXPECT_EQ(log.layers(), 4u);
 }
 
 TEST(run_log, logs_of_several_processes_give_the_same_bits_in_any_order_and_any_number_of_files) {

@@ -27,7 +27,7 @@ inline constexpr std::int64_t kMaxLogStep = std::int64_t{1} << 50;
 // One record with its line end, in ASCII. step: 0 ... 2^50, brought into that range. layer: what
 // the layer is called at every step, "L3"; an empty one is written as "layer". process: who
 // measured it, "rank 2"; empty = not said. Names are kept whole up to 200 bytes, beyond that their
-// first 50 characters. Every bit of stats survives. Size: 1 to 2 kB per head at level core, about 4
+// end. Every bit of stats survives. Size: 1 to 2 kB per head at level core, about 4
 // kB at full.
 std::string log_line(std::int64_t step, std::string_view layer, const Stats& stats,
                      std::string_view process = {});

@@ -30,8 +30,7 @@ class Log:
         return isinstance(sink, Log) and os.path.samefile(sink._path, self._path)
 
     def take(self, measured, stats):
-        layer = measured.layer.encode()[-_MOST_BYTES:].decode(errors="ignore")
-        text = _core.log_line(measured.step, layer, stats, self._process or "").encode()
+        text = _core.log_line(measured.step, measured.layer, stats, self._process or "").encode()
         with open(self._path, "ab+", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if (end := file.seek(0, os.SEEK_END)) > 0:

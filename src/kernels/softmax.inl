@@ -3,7 +3,7 @@
 //   exp(t)  = 2^x, x = t * log2(e) rounded once; 2^x = 2^floor(x) * P(x - floor(x)); exactly 0 for
 //             x under the cut (2^-100, f64 2^-1000), NaN for NaN; exp(0) is exactly 1.
 //   tanh(x) = x + x^3 R(x^2) for |x| < 0.625, else sign(x) (1 - 2 e / (1 + e)), e = exp(-2|x|),
-//             where what is rounded before the last step is small beside the result.
+//             where what is rounded before the last step is smaller than the result.
 //
 // P and R are minimax polynomials computed for this file with a Remez exchange in 50 digits:
 // P on [0, 1), P(0) = 1, relative error 2.0e-9 (f64 4.3e-20); R on [0, 0.390625], relative error of

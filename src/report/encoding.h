@@ -12,6 +12,11 @@ namespace poise::report {
 // cut off leaves an ellipsis as the last character.
 std::string valid_utf8(std::string_view text, std::size_t max_characters);
 
+// Whether a byte of valid UTF-8 is the first of a character.
+inline bool begins_character(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
+}
+
 // One printable line: line breaks and tabs become spaces; C0 and C1 controls, DEL and characters
 // that reorder or hide text (bidirectional controls, byte order mark) become U+FFFD.
 std::string printable(std::string_view text);

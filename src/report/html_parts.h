@@ -29,10 +29,9 @@ std::string mark_html(Severity severity);
 // is in the style sheet and silent, so the cell's words must name the flags.
 const char* mark_class(Severity severity);
 
-std::string grid_html(const Report& report);  // layer x head, with its metric switch
-bool has_grid(const Report& report);
-// Some layer has a name that a narrow column would cut.
-bool has_long_labels(const Report& report);      // false when nothing was measured
+std::string grid_html(const Report& report);     // layer x head, with its metric switch
+bool has_grid(const Report& report);             // false when nothing was measured
+bool has_long_labels(const Report& report);      // a narrow column would cut some layer's name
 std::string card_html(const Report& report);     // the card that the script fills
 std::string data_html(const Report& report);     // numbers of every head, for the script
 std::string table_html(const Report& report);    // every head, one row each, id h<position>

@@ -2,6 +2,8 @@
 // Cuts are made at ASCII separators or between characters, so what was valid UTF-8 stays so.
 #include "report/labels.h"
 
+#include "report/encoding.h"
+
 #include <algorithm>
 #include <set>
 #include <string_view>
@@ -12,8 +14,6 @@ namespace {
 
 constexpr std::string_view kSeparators = "./:_- ";
 constexpr const char* kEllipsis = "…";
-
-bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
 std::size_t characters(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));

@@ -123,11 +123,12 @@ std::string line_of(std::string_view name, std::size_t number) {
   return report::printable(name) + ": line " + std::to_string(number);
 }
 
-// A name of at most kMaxLabelBytes: whole where it fits, since modules' names may differ at the end
-// only.
+// A name of at most kMaxLabelBytes: its end, since modules' names may differ there only.
 std::string kept(std::string_view name) {
-  std::string whole = report::valid_utf8(name, kMaxLabelBytes);
-  return whole.size() <= kMaxLabelBytes ? whole : report::valid_utf8(name, kMaxLabelBytes / 4);
+  const std::string whole = report::valid_utf8(name, name.size());
+  std::size_t at = whole.size() - std::min(whole.size(), kMaxLabelBytes);
+  while (at < whole.size() && !report::begins_character(whole[at])) ++at;
+  return whole.substr(at);
 }
 
 }  // namespace
