@@ -398,7 +398,7 @@ inline GradientAhead look_ahead(const BackwardTask& task, const BlockView<S>& vi
   constexpr int64_t Q = kQueries<S>, kTilesAtMost = 8;
   const ForwardTask& problem = task.problem;
   const int64_t size = element_bytes(problem.element);
-  const int64_t steps = (view.end - view.begin + S::kTileRows - 1) / S::kTileRows;
+  const int64_t steps = row_tiles<S>(view.end - view.begin);
   GradientAhead ahead{};
   if (task.key == 0) {
     ahead.rows.queries =

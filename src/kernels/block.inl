@@ -426,7 +426,8 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
                      space.alpha, space.narrow_acc);
   } else if (!marked) {
     value_block<S>(scores, values_here.data, values_here.stride, task.value_dim, view.begin,
-                   view.vectors, view.key_end, space.alpha, tile.part_empty, tile.part_out);
+                   view.vectors, view.key_end, space.alpha, tile.part_empty, tile.part_out,
+                   space.ahead);
     tile.part_empty = false;
   } else {
     value_block_isolated<S>(scores, scores, values_here.data, values_here.stride, task.value_dim,

@@ -284,7 +284,7 @@ inline void process_keys(const ForwardTask& task, Workspace<S>& space, int64_t t
     inputs.values_in_place = rows_in_place<S>(task.value, task.element, key, begin, end,
                                               task.value_dim, space.value, space.value_stride);
   } else {
-    const int64_t steps = tiles * ((keys + S::kTileRows - 1) / S::kTileRows);
+    const int64_t steps = tiles * (row_tiles<S>(keys) + row_tiles<S>(task.value_dim));
     const int64_t size = element_bytes(task.element);
     space.ahead->keys = rows_ahead(task.key, size, key + keys, keys, task.head_dim, steps);
     space.ahead->values = rows_ahead(task.value, size, key + keys, keys, task.value_dim, steps);
@@ -340,7 +340,7 @@ inline void look_ahead(const ForwardTask& task, int64_t tiles, Ahead* ahead) {
   if (task.heads > 1) return;
   const int64_t rows = task.row_end - task.row_begin;
   const int64_t keys = task.kv_len < kSplitKeys ? task.kv_len : kSplitKeys;
-  const int64_t steps = tiles * ((keys + S::kTileRows - 1) / S::kTileRows);
+  const int64_t steps = tiles * (row_tiles<S>(keys) + row_tiles<S>(task.value_dim));
   const int64_t size = element_bytes(task.element);
   const bool backwards = task.upper < task.kv_len - 1 && task.row_begin >= rows;
   const int64_t next = backwards ? task.row_begin - rows : task.row_end;

@@ -93,7 +93,7 @@ inline void add_products(const BlockView<S>& view, Unseen unseen, const typename
                             view.vectors, view.key_end, ones, empty, sums);
   else
     value_block<S>(weights, from.data, from.stride, columns, view.begin, view.vectors, view.key_end,
-                   ones, empty, sums);
+                   ones, empty, sums, nullptr);
 }
 
 // A part that add_products() is to begin with `empty`: it leaves vectors without rows alone, and

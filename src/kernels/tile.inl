@@ -13,11 +13,17 @@ namespace poise::POISE_NAMESPACE {
 template <class S>
 inline constexpr int kQueries = S::kLanes* S::kTileVectors;
 
-// Columns of queries and keys between two askings for memory.
+// Columns of queries and keys between two askings for bias and mask.
 inline constexpr int64_t kColumnsAStep = 16;
 
-// S rows for keys k[0 ... R), vectors of queries [0, V). With kMax, max[v] takes in the scores;
-// without, bias and mask of the tile are asked for meanwhile.
+// Tiles that n rows of scalars are cut into.
+template <class S>
+POISE_INLINE int64_t row_tiles(int64_t n) {
+  return (n + S::kTileRows - 1) / S::kTileRows;
+}
+
+// S rows for keys k[0 ... R), vectors of queries [0, V). With kMax, max[v] takes in the scores.
+// Meanwhile memory is asked for.
 template <class S, int R, int V, bool kMax>
 POISE_INLINE void score_tile(const typename S::T* query, const typename S::T* key,
                              int64_t key_stride, int64_t head_dim, const typename S::T* scale,
@@ -69,27 +75,58 @@ POISE_INLINE void score_tile(const typename S::T* query, const typename S::T* ke
   }
 }
 
+// What tiles of one block share that want the same vectors, those at `query`, `scale` and `max`.
+template <class S>
+struct ScoreRun {
+  const typename S::T* query;
+  const typename S::T* key;  // row 0 of the block
+  int64_t key_stride, head_dim;
+  const typename S::T* scale;
+  typename S::T* scores;  // row 0 of the block
+  typename S::Vec* max;
+  Ahead* ahead;
+};
+
+// Tiles of R keys from j on, one at least: every further one starts before `start_before` and ends
+// at `end_at` at most. Returns the key behind the last. Between two tiles little may happen, and
+// nothing that takes long: the multiply-adds wait for it.
+template <class S, int R, int V, bool kMax>
+POISE_INLINE int64_t score_run(const ScoreRun<S>& run, int64_t j, int64_t start_before,
+                               int64_t end_at) {
+  const typename S::T* key = run.key + j * run.key_stride;
+  typename S::T* scores = run.scores + j * kQueries<S>;
+  POISE_UNROLL(1)
+  do {
+    prefetch_step(run.ahead);
+    score_tile<S, R, V, kMax>(run.query, key, run.key_stride, run.head_dim, run.scale, scores,
+                              run.max, run.ahead);
+    key += R * run.key_stride;
+    scores += R * kQueries<S>;
+    j += R;
+  } while (j < start_before && j + R <= end_at);
+  return j;
+}
+
+// score_run() for a number of vectors known at run time.
 template <class S, int R, bool kMax>
-POISE_INLINE void score_rows(int vectors, const typename S::T* query, const typename S::T* key,
-                             int64_t key_stride, int64_t head_dim, const typename S::T* scale,
-                             typename S::T* scores, typename S::Vec* max, Ahead* ahead) {
+POISE_INLINE int64_t score_rows(int vectors, const ScoreRun<S>& run, int64_t j,
+                                int64_t start_before, int64_t end_at) {
   static_assert(S::kTileVectors <= 4);
   switch (vectors) {
     case 1:
-      return score_tile<S, R, 1, kMax>(query, key, key_stride, head_dim, scale, scores, max, ahead);
+      return score_run<S, R, 1, kMax>(run, j, start_before, end_at);
     case 2:
-      return score_tile<S, R, 2, kMax>(query, key, key_stride, head_dim, scale, scores, max, ahead);
+      return score_run<S, R, 2, kMax>(run, j, start_before, end_at);
     case 3:
       if constexpr (S::kTileVectors >= 3)
-        return score_tile<S, R, 3, kMax>(query, key, key_stride, head_dim, scale, scores, max,
-                                         ahead);
-      return;
+        return score_run<S, R, 3, kMax>(run, j, start_before, end_at);
+      break;
     case 4:
       if constexpr (S::kTileVectors >= 4)
-        return score_tile<S, R, 4, kMax>(query, key, key_stride, head_dim, scale, scores, max,
-                                         ahead);
-      return;
+        return score_run<S, R, 4, kMax>(run, j, start_before, end_at);
+      break;
   }
+  return j + R;  // no vector wants these keys: one tile is passed over
 }
 
 // How n rows are cut into tiles of R, R - 1 and 1: 6a + 5b covers every n >= 20, so only short
@@ -118,26 +155,23 @@ inline void score_block(const typename S::T* query, const typename S::T* key, in
   const int64_t full_end = begin + cut.full * R;
   const int64_t less_end = full_end + cut.less * (R - 1);
   for (int64_t j = begin; j < end;) {
+    const int64_t stop = j < full_end ? full_end : j < less_end ? less_end : end;
     const int64_t rows = j < full_end ? R : j < less_end ? R - 1 : 1;
-    prefetch_step(ahead);
     int first = 0, last = vectors;
     while (first < last && key_end[first] <= j) ++first;
     while (last > first && key_begin[last - 1] >= j + rows) --last;
     const int64_t lane = first * S::kLanes;
-    const typename S::T* q = query + lane;
-    const typename S::T* k = key + j * key_stride;
-    const typename S::T* factor = scale + lane;
-    typename S::T* s = scores + j * kQueries<S> + lane;
+    const ScoreRun<S> run{query + lane, key,           key_stride,  head_dim,
+                          scale + lane, scores + lane, max + first, ahead};
+    // The same vectors want the tiles that follow, up to where the first drops out or one joins.
+    const int64_t start_before = first < last && key_end[first] < stop ? key_end[first] : stop;
+    const int64_t end_at = last < vectors && key_begin[last] < stop ? key_begin[last] : stop;
     if (rows == R)
-      score_rows<S, R, kMax>(last - first, q, k, key_stride, head_dim, factor, s, max + first,
-                             ahead);
+      j = score_rows<S, R, kMax>(last - first, run, j, start_before, end_at);
     else if (rows == R - 1 && R > 2)
-      score_rows<S, (R > 2 ? R - 1 : 1), kMax>(last - first, q, k, key_stride, head_dim, factor, s,
-                                               max + first, ahead);
+      j = score_rows<S, (R > 2 ? R - 1 : 1), kMax>(last - first, run, j, start_before, end_at);
     else
-      score_rows<S, 1, kMax>(last - first, q, k, key_stride, head_dim, factor, s, max + first,
-                             ahead);
-    j += rows;
+      j = score_rows<S, 1, kMax>(last - first, run, j, start_before, end_at);
   }
 }
 
@@ -165,9 +199,9 @@ POISE_INLINE void value_segment(typename S::Vec (&acc)[R][V], const typename S::
 }
 
 template <class S, int R, int V>
-inline void value_tile(const typename S::T* weights, const typename S::T* value,
-                       int64_t value_stride, int64_t begin, const int64_t* key_end,
-                       const typename S::T* alpha, bool empty, typename S::T* out) {
+POISE_INLINE void value_tile(const typename S::T* weights, const typename S::T* value,
+                             int64_t value_stride, int64_t begin, const int64_t* key_end,
+                             const typename S::T* alpha, bool empty, typename S::T* out) {
   using Vec = typename S::Vec;
   Vec acc[R][V];
   POISE_UNROLL(8)
@@ -199,17 +233,21 @@ template <class S, int V>
 inline void value_columns(const typename S::T* weights, const typename S::T* value,
                           int64_t value_stride, int64_t value_dim, int64_t begin,
                           const int64_t* key_end, const typename S::T* alpha, bool empty,
-                          typename S::T* out) {
+                          typename S::T* out, Ahead* ahead) {
   constexpr int R = S::kTileRows;
   const RowCut cut = cut_rows<R>(value_dim);
   int64_t c = 0;
-  for (int64_t t = 0; t < cut.full; ++t, c += R)
+  for (int64_t t = 0; t < cut.full; ++t, c += R) {
+    if (ahead != nullptr) prefetch_step(ahead);
     value_tile<S, R, V>(weights, value + c, value_stride, begin, key_end, alpha, empty,
                         out + c * kQueries<S>);
+  }
   if constexpr (R > 2)
-    for (int64_t t = 0; t < cut.less; ++t, c += R - 1)
+    for (int64_t t = 0; t < cut.less; ++t, c += R - 1) {
+      if (ahead != nullptr) prefetch_step(ahead);
       value_tile<S, R - 1, V>(weights, value + c, value_stride, begin, key_end, alpha, empty,
                               out + c * kQueries<S>);
+    }
   for (; c < value_dim; ++c)
     value_tile<S, 1, V>(weights, value + c, value_stride, begin, key_end, alpha, empty,
                         out + c * kQueries<S>);
@@ -217,28 +255,28 @@ inline void value_columns(const typename S::T* weights, const typename S::T* val
 
 // O = alpha O + P V for keys [begin, key_end[v]) of a packed block, the first `vectors` vectors.
 // With `empty`, what `out` holds is not read: O is 0 before, its factor a number that is not
-// negative.
+// negative. Meanwhile memory is asked for, unless `ahead` is null.
 template <class S>
 inline void value_block(const typename S::T* weights, const typename S::T* value,
                         int64_t value_stride, int64_t value_dim, int64_t begin, int vectors,
                         const int64_t* key_end, const typename S::T* alpha, bool empty,
-                        typename S::T* out) {
+                        typename S::T* out, Ahead* ahead) {
   switch (vectors) {
     case 1:
       return value_columns<S, 1>(weights, value, value_stride, value_dim, begin, key_end, alpha,
-                                 empty, out);
+                                 empty, out, ahead);
     case 2:
       return value_columns<S, 2>(weights, value, value_stride, value_dim, begin, key_end, alpha,
-                                 empty, out);
+                                 empty, out, ahead);
     case 3:
       if constexpr (S::kTileVectors >= 3)
         return value_columns<S, 3>(weights, value, value_stride, value_dim, begin, key_end, alpha,
-                                   empty, out);
+                                   empty, out, ahead);
       return;
     case 4:
       if constexpr (S::kTileVectors >= 4)
         return value_columns<S, 4>(weights, value, value_stride, value_dim, begin, key_end, alpha,
-                                   empty, out);
+                                   empty, out, ahead);
       return;
   }
 }
