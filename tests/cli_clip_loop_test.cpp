@@ -116,7 +116,7 @@ std::vector<double> clip_until(double tau, std::uint64_t seed) {
 TEST(ClipLoop, record_and_clip_repeat_until_every_largest_score_is_at_most_tau) {
   constexpr double kTau = 12;
   std::size_t most_rounds = 0;
-  for (const std::uint64_t seed : {1, 11, 21, 31}) {
+  for (const std::uint64_t seed : {1u, 11u, 21u, 31u}) {
     const std::vector<double> maxima = clip_until(kTau, seed);
     EXPECT_GT(maxima.front(), 2 * kTau);
     EXPECT_LE(maxima.back(), kTau);

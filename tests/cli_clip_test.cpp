@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -62,7 +63,7 @@ class Clip : public testing::Test {
     write_weights(folder_.path("old.safetensors"), model.weights);
     folder_.write("map.json", model.map);
     const std::vector<Stats> before = measured(model, "old.safetensors");
-    double coldest = INFINITY, warmest = 0;
+    double coldest = std::numeric_limits<double>::infinity(), warmest = 0;
     for (std::size_t l = 0; l < before.size(); ++l)
       for (std::size_t h = 0; h < before[l].heads.size(); ++h) {
         const double score = largest(before[l], h);

@@ -265,15 +265,6 @@ POISE_INLINE bool changes_scores(const ForwardTask& task) {
   return task.bias.data != nullptr || task.softcap > 0 || task.has_alibi;
 }
 
-// The level of one vector of rows under sampling: every n-th vector of queries is measured, and a
-// vector of rows whole or not at all, since lanes times heads rows belong to one vector of queries.
-template <class S>
-POISE_INLINE TallyLevel level_of(const ForwardTask& task, int64_t row) {
-  const bool measured =
-      task.level != TallyLevel::off && query_of(task, row) / S::kLanes % task.every == 0;
-  return measured ? task.level : TallyLevel::off;
-}
-
 // Whether no value of a block is NaN, infinite or too large to be squared: looked up once.
 enum class Finite : uint8_t { unknown, yes, no };
 template <class S>
@@ -337,7 +328,7 @@ inline void process_block(const ForwardTask& task, const Workspace<S>& space, Ti
 
   for (int v = 0; v < view.vectors; ++v) {
     const int64_t lane = v * W, begin = view.key_begin[v], end = view.key_end[v];
-    const TallyLevel level = level_of<S>(task, tile.row + lane);
+    const TallyLevel level = tile.level[v];
     const bool moments = level >= TallyLevel::core;
     const bool fused = moments && kind == Unseen::none && !changed;
     const bool track = tracks && level == TallyLevel::full;

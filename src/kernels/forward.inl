@@ -20,9 +20,13 @@ inline void open_part(const ForwardTask& task, Tile<S>& tile) {
   if constexpr (kIsNarrow<S>) fill<S>(tile.part_out, tile_numbers<S>(task.value_dim), 0);
   fill<S>(tile.part_max, Q, Limits<typename S::T>::kLowest);
   fill<S>(tile.part_sum, Q, 0);
-  if (task.level == TallyLevel::off) return;
-  clear_tally<S>(task.level, changes_scores(task), tile.part_tally);
-  fill<S>(tile.part_shift, 2 * Q, Limits<typename S::T>::kNaN);
+  for (int v = 0; v < S::kTileVectors; ++v) {
+    if (tile.level[v] == TallyLevel::off) continue;
+    constexpr int W = S::kLanes;
+    clear_tally<S>(tile.level[v], changes_scores(task), tile.part_tally + v * W);
+    fill<S>(tile.part_shift + v * W, W, Limits<typename S::T>::kNaN);
+    fill<S>(tile.part_shift + Q + v * W, W, Limits<typename S::T>::kNaN);
+  }
 }
 
 // whole = merge(whole, part) for every row of the tile.
@@ -43,7 +47,7 @@ inline void close_part(const ForwardTask& task, const Workspace<S>& space, Tile<
     S::store(alpha + lane, f.alpha);
     S::store(beta + lane, f.beta);
     infinite = infinite || S::any(S::equal(f.max, S::set(Limits<T>::kInfinity)));
-    const TallyLevel level = level_of<S>(task, tile.row + lane);
+    const TallyLevel level = tile.level[lane / W];
     if (level != TallyLevel::off) {
       const bool changed = changes_scores(task);
       raise_max<S>(level, changed, tile.whole_tally + lane, tile.whole_max + lane, max + lane,
@@ -87,7 +91,7 @@ template <class S>
 inline void emit_tallies(ForwardTask& task, const Tile<S>& tile) {
   constexpr int Q = kQueries<S>, W = S::kLanes;
   for (int64_t i = 0; i < tile.rows; ++i) {
-    if (level_of<S>(task, tile.row + i / W * W) == TallyLevel::off) continue;
+    if (tile.level[i / W] == TallyLevel::off) continue;
     const double* f = tile.whole_tally + i;
     const double ones = f[kOnes * Q];
     const double max = static_cast<double>(tile.whole_max[i]);
@@ -188,8 +192,8 @@ inline void open_whole(const ForwardTask& task, Tile<S>& tile) {
   tile.whole_first = false;
   fill<S>(tile.whole_max, Q, Limits<typename S::T>::kLowest);
   fill<S>(tile.whole_sum, Q, 0);
-  if (task.level != TallyLevel::off)
-    clear_tally<S>(task.level, changes_scores(task), tile.whole_tally);
+  for (int v = 0; v < S::kTileVectors; ++v)
+    clear_tally<S>(tile.level[v], changes_scores(task), tile.whole_tally + v * S::kLanes);
 }
 
 template <class S>
@@ -215,6 +219,21 @@ inline void join_tracked(const ForwardTask& task, int64_t split, const double* p
   }
 }
 
+// The level of one vector of rows under sampling: every n-th vector of queries is measured, and a
+// vector of rows whole or not at all, since lanes times heads rows belong to one vector of queries.
+template <class S>
+POISE_INLINE TallyLevel level_of(const ForwardTask& task, int64_t row) {
+  if (task.level == TallyLevel::off || row >= task.row_end) return TallyLevel::off;
+  return query_of(task, row) / S::kLanes % task.every == 0 ? task.level : TallyLevel::off;
+}
+
+template <class S>
+POISE_INLINE bool measures_some(const Tile<S>& tile) {
+  bool some = false;
+  for (const TallyLevel level : tile.level) some = some || level != TallyLevel::off;
+  return some;
+}
+
 // Lays out the tiles of the task's rows; returns how many.
 template <class S>
 inline int64_t place_tiles(const ForwardTask& task, Workspace<S>& space) {
@@ -225,6 +244,8 @@ inline int64_t place_tiles(const ForwardTask& task, Workspace<S>& space) {
     tile.row = row;
     tile.rows = task.row_end - row < kRows ? task.row_end - row : kRows;
     tile.part_open = false;
+    for (int v = 0; v < S::kTileVectors; ++v)
+      tile.level[v] = level_of<S>(task, row + v * S::kLanes);
   }
   return count;
 }
@@ -305,7 +326,7 @@ inline void process_keys(const ForwardTask& task, Workspace<S>& space, int64_t t
     clip_view<S>(extent, &view);
     open_part<S>(task, tile);
     if constexpr (kIsNarrow<S>) {
-      if (plain && extent.whole && level_of<S>(task, tile.row) == TallyLevel::off) {
+      if (plain && extent.whole && !measures_some(tile)) {
         process_plain_block<S>(task, space, tile, view, key, keys, inputs.keys_in_place,
                                inputs.values_in_place);
         continue;

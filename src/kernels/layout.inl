@@ -95,10 +95,11 @@ struct Tile {
   T* part_shift;             // [2][kQueries]: of moments of scores and logits; NaN = none yet
   double* part_tally;        // [kTallyFields][kQueries]
   double* whole_tally;
-  double* tracked;   // [3][kTallyTracked][kQueries]: logits, scores, bias
-  bool part_open;    // the split at work has touched this tile
-  bool part_empty;   // wide: part_out is not written yet and stands for zeros
-  bool whole_empty;  // so does whole_out
+  double* tracked;                    // [3][kTallyTracked][kQueries]: logits, scores, bias
+  TallyLevel level[S::kTileVectors];  // of each vector of rows: sampling leaves some out
+  bool part_open;                     // the split at work has touched this tile
+  bool part_empty;                    // wide: part_out is not written yet and stands for zeros
+  bool whole_empty;                   // so does whole_out
   bool whole_first;  // whole_out is the first part as it came, where -0 stands for 0
 };
 

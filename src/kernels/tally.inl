@@ -40,35 +40,36 @@ inline constexpr double kNoKey = 9007199254740992.0;
 
 template <class S>
 inline void clear_moments(double* moments) {
-  constexpr int Q = kQueries<S>;
-  for (int i = 0; i < Q; ++i) {
+  constexpr int Q = kQueries<S>, W = S::kLanes;
+  for (int i = 0; i < W; ++i) {
     moments[kShift * Q + i] = moments[kS1 * Q + i] = moments[kS2 * Q + i] = 0;
     moments[kMin * Q + i] = Limits<double>::kInfinity;
     moments[kMax * Q + i] = -Limits<double>::kInfinity;
   }
 }
 
-// An empty tally: the fields that `level` uses, no others.
+// An empty tally of one vector of rows: the fields that `level` uses, no others.
 template <class S>
 inline void clear_tally(TallyLevel level, bool with_logits, double* tally) {
-  constexpr int Q = kQueries<S>;
-  for (int i = 0; i < Q; ++i) {
+  constexpr int Q = kQueries<S>, W = S::kLanes;
+  if (level == TallyLevel::off) return;
+  for (int i = 0; i < W; ++i) {
     tally[kOnes * Q + i] = tally[kRest * Q + i] = 0;
     tally[kVisible * Q + i] = tally[kStandIns * Q + i] = 0;
     tally[kSecond * Q + i] = -Limits<double>::kInfinity;
   }
   if (level >= TallyLevel::core) {
-    for (int i = 0; i < Q; ++i) tally[kRestT * Q + i] = tally[kRestE2 * Q + i] = 0;
+    for (int i = 0; i < W; ++i) tally[kRestT * Q + i] = tally[kRestE2 * Q + i] = 0;
     clear_moments<S>(tally + kScoreMoments * Q);
     if (with_logits) clear_moments<S>(tally + kLogitMoments * Q);
   }
   if (level == TallyLevel::full) {
-    for (int i = 0; i < Q; ++i) {
+    for (int i = 0; i < W; ++i) {
       tally[kRestT2 * Q + i] = tally[kRestE3 * Q + i] = 0;
       tally[kArgmax * Q + i] = kNoKey;
     }
     if (with_logits)
-      for (int i = 0; i < Q; ++i)
+      for (int i = 0; i < W; ++i)
         tally[kDriveShift * Q + i] = tally[kDrive * Q + i] = tally[kDriveT * Q + i] = 0;
   }
 }
@@ -80,29 +81,25 @@ inline void raise_max(TallyLevel level, bool with_logits, double* __restrict tal
                       const typename S::T* factor) {
   constexpr int Q = kQueries<S>, W = S::kLanes;
   using D = Simd<double>;
-  alignas(64) double seen[W], from[W], to[W], scale[W];
-  double any = 0;
-  for (int i = 0; i < W; ++i) any += seen[i] = tally[kOnes * Q + i];
-  if (any == 0) return;  // nothing to move: the first block of a split
-  for (int i = 0; i < W; ++i) {
-    from[i] = static_cast<double>(old_max[i]);
-    to[i] = static_cast<double>(new_max[i]);
-    scale[i] = static_cast<double>(factor[i]);
-  }
   for (int i = 0; i < W; i += D::kLanes) {
     double* at = tally + i;
     const auto field = [&](int f) { return D::load_any(at + f * Q); };
     const auto put = [&](int f, D::Vec x) { D::store_any(at + f * Q, x); };
-    const D::Vec old = D::load(from + i), gap = D::sub(D::load(to + i), old);
+    const D::Vec seen = field(kOnes);
+    const D::Mask every = D::equal(D::zero(), D::zero());
+    // Nothing to move: the first block of a split.
+    if (!D::any(D::first_only(every, D::equal(seen, D::zero())))) continue;
+    const D::Vec old = D::load_widened(old_max + i);
+    const D::Vec gap = D::sub(D::load_widened(new_max + i), old);
     const D::Mask raised = D::less(D::zero(), gap);
     // An empty tally has nothing to move; its gap may be infinite. Beyond 745 the factor is 0 and
     // the clamp only keeps 0 * infinity away.
     const D::Vec d = D::select(raised, D::min(gap, D::set(745)), D::zero());
-    const D::Vec r = D::select(raised, D::load(scale + i), D::set(1));
-    const D::Vec joining = D::select(raised, D::load(seen + i), D::zero());
+    const D::Vec r = D::select(raised, D::load_widened(factor + i), D::set(1));
+    const D::Vec joining = D::select(raised, seen, D::zero());
     const D::Vec u = D::add(field(kRest), joining);
     put(kRest, D::mul(r, u));
-    put(kOnes, D::sub(field(kOnes), joining));
+    put(kOnes, D::sub(seen, joining));
     put(kSecond, D::select(D::less(D::zero(), joining), old, field(kSecond)));
     if (level < TallyLevel::core) continue;
     const D::Vec t = field(kRestT), du = D::mul(d, u);
