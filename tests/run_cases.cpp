@@ -1,4 +1,5 @@
-// poise_cases [FOLDER] [--isa NAME]: runs every case file of a folder on every instruction set.
+// poise_cases [FOLDER] [--isa NAME] [--no-processes]: runs every case file of a folder on every
+// instruction set; with --no-processes, for emulators, not those that start others.
 //
 // In: files in the schema of tests/cases/README.md (default: the project's own). Out: one line per
 // case and engine (the definition, then each instruction set) with the largest error over its
@@ -39,13 +40,19 @@ void run_on_engine(const CaseFile& file, const std::string& engine, Tally& tally
   std::fflush(stdout);
 }
 
-void run_case(const std::string& path, const std::vector<std::string>& isas, Tally& tally) {
+void run_case(const std::string& path, const std::vector<std::string>& isas, bool processes,
+              Tally& tally) {
   CaseFile file;
   try {
     file = read_case(path);
   } catch (const std::exception& e) {
     ++tally.failed;
     std::printf("%s: %s\n", path.c_str(), e.what());
+    return;
+  }
+  if (!processes && starts_processes(file)) {
+    std::printf("%s  skipped, it starts other processes: %s\n", file.id.c_str(),
+                file.title.c_str());
     return;
   }
   if (reference_can_run(file)) run_on_engine(file, "reference", tally);
@@ -56,19 +63,23 @@ void run_case(const std::string& path, const std::vector<std::string>& isas, Tal
 }
 
 int usage(const char* complaint) {
-  std::fprintf(stderr, "%s\nusage: poise_cases [FOLDER] [--isa NAME]\n", complaint);
+  std::fprintf(stderr, "%s\nusage: poise_cases [FOLDER] [--isa NAME] [--no-processes]\n",
+               complaint);
   return 2;
 }
 
 int run_folder(int argc, char** argv) {
   std::string folder = POISE_SOURCE_DIR "/tests/cases";
   std::vector<std::string> isas = available_isas();
+  bool processes = true;
   for (int n = 1; n < argc; ++n) {
     if (std::strcmp(argv[n], "--isa") == 0) {
       if (++n == argc) return usage("--isa needs a name");
       if (std::count(isas.begin(), isas.end(), argv[n]) == 0)
         return usage("this machine does not have that instruction set");
       isas = {argv[n]};
+    } else if (std::strcmp(argv[n], "--no-processes") == 0) {
+      processes = false;
     } else if (argv[n][0] == '-') {
       return usage("unknown option");
     } else {
@@ -82,7 +93,7 @@ int run_folder(int argc, char** argv) {
     if (entry.path().extension() == ".json") paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   Tally tally;
-  for (const std::string& path : paths) run_case(path, isas, tally);
+  for (const std::string& path : paths) run_case(path, isas, processes, tally);
   std::printf("%d passed, %d failed\n", tally.passed, tally.failed);
   return tally.failed == 0 && tally.passed > 0 ? 0 : 1;
 }

@@ -67,13 +67,21 @@ double widen_half(std::uint16_t bits) {
          (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
 }
 
+// A page before and this many bytes behind the data that nobody can touch. Views of lengths claim
+// more than the data: no other tensor may lie there.
+constexpr std::size_t kRoomBehind = std::size_t{1} << 20;
+
+std::size_t mapped_bytes(std::size_t data_bytes, std::size_t page) {
+  return page + data_bytes + kRoomBehind;
+}
+
 std::byte* map_with_guards(std::size_t data_bytes, std::size_t page) {
-  const std::size_t total = data_bytes + 2 * page;
+  const std::size_t total = mapped_bytes(data_bytes, page);
   void* memory = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   auto* start = static_cast<std::byte*>(memory);
   if (mprotect(start, page, PROT_NONE) != 0 ||
-      mprotect(start + page + data_bytes, page, PROT_NONE) != 0)
+      mprotect(start + page + data_bytes, kRoomBehind, PROT_NONE) != 0)
     throw std::bad_alloc();
   return start;
 }
@@ -135,7 +143,7 @@ void TensorBuffer::allocate(Placement placement) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     const std::size_t rounded = (data_bytes + page - 1) / page * page;
     std::byte* mapping = map_with_guards(rounded, page);
-    const std::size_t total = rounded + 2 * page;
+    const std::size_t total = mapped_bytes(rounded, page);
     memory_bytes_ = rounded;
     memory_ = std::shared_ptr<std::byte>(mapping + page,
                                          [mapping, total](std::byte*) { munmap(mapping, total); });
