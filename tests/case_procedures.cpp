@@ -474,10 +474,6 @@ bool reference_can_run(const CaseFile& file) {
          (file.cls == "sweep" && file.json.at("sweep").contains("all_masked"));
 }
 
-bool starts_processes(const CaseFile& file) {
-  return file.cls == "memory" || (file.cls == "process" && file.id != "055");
-}
-
 Judgement run_procedure(const CaseFile& file, bool reference) {
   const Json& json = file.json;
   if (file.cls == "error") return run_error(file);

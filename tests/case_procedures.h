@@ -13,9 +13,6 @@ namespace poise::test {
 // input.
 bool reference_can_run(const CaseFile& file);
 
-// True when the procedure starts other processes.
-bool starts_processes(const CaseFile& file);
-
 // Carries out the procedure, by attention() or, when `reference`, by reference_attention<double>().
 // Throws std::runtime_error for a case it does not know.
 Judgement run_procedure(const CaseFile& file, bool reference);

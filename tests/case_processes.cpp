@@ -68,6 +68,10 @@ std::optional<std::string> real_file(const std::string& path) {
 
 }  // namespace
 
+bool starts_processes(const CaseFile& file) {
+  return file.cls == "memory" || (file.cls == "process" && file.id != "055");
+}
+
 Judgement run_fork() {
   const Problem p = make_problem({1, 4, 2, 300, 700, 64, 64}, DType::f32, 331);
   const Wish wish{.threads = 2};

@@ -7,6 +7,9 @@
 
 namespace poise::test {
 
+// True when the procedure of the case starts other processes.
+bool starts_processes(const CaseFile& file);
+
 // A parallel call, then one in a forked child, also while other threads of the parent call.
 Judgement run_fork();
 
