@@ -30,7 +30,7 @@ readonly kNotEmulated='^accuracy\.f64_|forked|^Limits\.read_every_page'
 # The thread sanitizer starts no threads in a forked child, and calls on oneTBB, which is not
 # instrumented, look like races to it: other tests run the same tasks on threads of their own. How exact
 # one thread computes is no business of it either, and takes it long.
-readonly kNotThreadSanitized='^cases$|forked|accuracy'
+readonly kNotThreadSanitized='^cases$|forked|tbb_loop|accuracy'
 
 readonly kBrowserTests="the report's page in a browser (tests/browser)"
 
