@@ -7,7 +7,8 @@
 
 namespace poise::test {
 
-// True when the procedure of the case starts other processes.
+// True when the procedure starts what no emulator of the user mode follows: a child with threads,
+// this program again. Case 055 starts a program too, but only on x86.
 bool starts_processes(const CaseFile& file);
 
 // A parallel call, then one in a forked child, also while other threads of the parent call.

@@ -3,8 +3,8 @@
 //
 // In: files in the schema of tests/cases/README.md (default: the project's own). Out: one line per
 // case and engine (the definition, then each instruction set) with the largest error over its
-// tolerance, then "N passed, N failed", counted in those lines. Exit 0 if none failed, 1 if one
-// did, 2 on bad usage.
+// tolerance, then "N passed, N failed" (", N skipped" may follow), counted in those lines. Exit 0
+// if none failed, 1 if one did, 2 on bad usage.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -19,7 +19,7 @@ namespace poise::test {
 namespace {
 
 struct Tally {
-  int passed = 0, failed = 0;
+  int passed = 0, failed = 0, skipped = 0;
 };
 
 void run_on_engine(const CaseFile& file, const std::string& engine, Tally& tally) {
@@ -53,6 +53,7 @@ void run_case(const std::string& path, const std::vector<std::string>& isas, boo
   if (!processes && starts_processes(file)) {
     std::printf("%s  skipped, it starts other processes: %s\n", file.id.c_str(),
                 file.title.c_str());
+    ++tally.skipped;
     return;
   }
   if (reference_can_run(file)) run_on_engine(file, "reference", tally);
@@ -94,7 +95,9 @@ int run_folder(int argc, char** argv) {
   std::sort(paths.begin(), paths.end());
   Tally tally;
   for (const std::string& path : paths) run_case(path, isas, processes, tally);
-  std::printf("%d passed, %d failed\n", tally.passed, tally.failed);
+  std::printf("%d passed, %d failed", tally.passed, tally.failed);
+  if (tally.skipped > 0) std::printf(", %d skipped", tally.skipped);
+  std::printf("\n");
   return tally.failed == 0 && tally.passed > 0 ? 0 : 1;
 }
 

@@ -87,7 +87,7 @@ inline void raise_max(TallyLevel level, bool with_logits, double* __restrict tal
     const auto put = [&](int f, D::Vec x) { D::store_any(at + f * Q, x); };
     const D::Vec seen = field(kOnes);
     const D::Mask every = D::equal(D::zero(), D::zero());
-    // Nothing to move: the first block of a split.
+    // Nothing to move, as in the first block of a split.
     if (!D::any(D::first_only(every, D::equal(seen, D::zero())))) continue;
     const D::Vec old = D::load_widened(old_max + i);
     const D::Vec gap = D::sub(D::load_widened(new_max + i), old);

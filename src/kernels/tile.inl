@@ -16,14 +16,14 @@ inline constexpr int kQueries = S::kLanes* S::kTileVectors;
 // Columns of queries and keys between two askings for bias and mask.
 inline constexpr int64_t kColumnsAStep = 16;
 
-// Tiles that n rows of scalars are cut into.
+// About as many tiles as n rows of scalars are cut into; cut_rows() is exact.
 template <class S>
 POISE_INLINE int64_t row_tiles(int64_t n) {
   return (n + S::kTileRows - 1) / S::kTileRows;
 }
 
-// S rows for keys k[0 ... R), vectors of queries [0, V). With kMax, max[v] takes in the scores.
-// Meanwhile memory is asked for.
+// S rows for keys k[0 ... R), vectors of queries [0, V). With kMax, max[v] takes in the scores;
+// without, bias and mask of the tile are asked for meanwhile.
 template <class S, int R, int V, bool kMax>
 POISE_INLINE void score_tile(const typename S::T* query, const typename S::T* key,
                              int64_t key_stride, int64_t head_dim, const typename S::T* scale,
@@ -93,15 +93,13 @@ struct ScoreRun {
 template <class S, int R, int V, bool kMax>
 POISE_INLINE int64_t score_run(const ScoreRun<S>& run, int64_t j, int64_t start_before,
                                int64_t end_at) {
-  const typename S::T* key = run.key + j * run.key_stride;
-  typename S::T* scores = run.scores + j * kQueries<S>;
+  int64_t key = j * run.key_stride;  // offsets walk along: no pointer past the last row is formed
   POISE_UNROLL(1)
   do {
     prefetch_step(run.ahead);
-    score_tile<S, R, V, kMax>(run.query, key, run.key_stride, run.head_dim, run.scale, scores,
-                              run.max, run.ahead);
+    score_tile<S, R, V, kMax>(run.query, run.key + key, run.key_stride, run.head_dim, run.scale,
+                              run.scores + j * kQueries<S>, run.max, run.ahead);
     key += R * run.key_stride;
-    scores += R * kQueries<S>;
     j += R;
   } while (j < start_before && j + R <= end_at);
   return j;

@@ -2,7 +2,7 @@
 //
 // Every byte starts as 0xff: a NaN in each float dtype, so reading past the elements or leaving an
 // output unwritten shows; gaps_untouched() tells whether anything wrote between or beside the
-// elements. With a guard placement a page without access rights touches the first or last byte.
+// elements. With a guard placement memory without access rights touches the first or last byte.
 #pragma once
 
 #include <poise/tensor.h>
