@@ -279,6 +279,10 @@ TEST(laws, sampled_rows_give_the_statistics_of_those_rows) {
       request.every = every;
       expect_fused_equals_materialised(make_problem({2, 2, 1, 131, 200, 16, 8}, dtype, 803),
                                        request);
+      // Splits that another task joins.
+      for (std::int64_t rows : {5, 37})
+        expect_fused_equals_materialised(make_problem({1, 4, 1, rows, 1091, 24, 8}, dtype, 804),
+                                         request);
     }
   });
 }
