@@ -27,10 +27,9 @@ readonly kArmPackages="libtbb12 libtbbbind-2-5 libtbbmalloc2 libtbb-dev nlohmann
 # long (long double, which AArch64 has in software only), it follows neither a child that starts threads
 # nor a program that starts itself again.
 readonly kNotEmulated='^accuracy\.f64_|forked|^Limits\.read_every_page'
-# The thread sanitizer starts no threads in a forked child. It cannot see how a host's own oneTBB loop waits
-# for its threads, nor does it always get the stack by which runs on oneTBB are suppressed (cases). How exact
-# one thread computes is no business of it, and takes it long.
-readonly kNotThreadSanitized='^cases$|forked|tbb_loop|accuracy'
+# The thread sanitizer starts no threads in a forked child and cannot see how a host's own oneTBB loop waits
+# for its threads. How exact one thread computes is no business of it, and takes it long.
+readonly kNotThreadSanitized='forked|tbb_loop|accuracy'
 
 readonly kBrowserTests="the report's page in a browser (tests/browser)"
 

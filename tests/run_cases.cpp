@@ -1,5 +1,6 @@
 // poise_cases [FOLDER] [--isa NAME] [--no-processes]: runs every case file of a folder on every
-// instruction set; with --no-processes, for emulators, not those that start others.
+// instruction set; with --no-processes, for emulators and the thread sanitizer, not those that
+// start others.
 //
 // In: files in the schema of tests/cases/README.md (default: the project's own). Out: one line per
 // case and engine (the definition, then each instruction set) with the largest error over its

@@ -44,8 +44,7 @@ Second run_derivatives(const GradientProblem& g, const Moved& moved, const Runne
   const Problem& p = g.problem;
   const Outputs forward = run(p);
   Options options = p.call_options();
-  options.threads = runner.threads;
-  options.executor = runner.executor;
+  const CallThreads threads(options, runner.executor, runner.threads);
   Forward left{.out = forward.out.view()};
   if (runner.from_lse) {
     left.lse = forward.lse.view();

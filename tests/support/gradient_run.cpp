@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "support/slices.h"
+#include "support/thread_executor.h"
 
 namespace poise::test {
 namespace {
@@ -61,8 +62,7 @@ GradientOutputs run(const GradientProblem& g, const ForwardState& state, const G
     forward.row_sum = state.row_sum.view();
   }
   Options options = p.call_options();
-  options.executor = wish.executor;
-  options.threads = wish.threads;
+  const CallThreads threads(options, wish.executor, wish.threads);
   o.stats = state.stats;
   o.error = backward(p.query.view(), p.key.view(), p.value.view(), forward,
                      {g.dout.view(), g.dlse.view()},

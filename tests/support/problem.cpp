@@ -8,6 +8,8 @@
 #include <limits>
 #include <sstream>
 
+#include "support/thread_executor.h"
+
 namespace poise::test {
 namespace {
 
@@ -196,6 +198,10 @@ std::vector<Problem> long_problems(DType dtype) {
   // A tenth of the work: an emulator is that much slower and more. Still three splits of keys, and
   // as many tiles of queries (16 rows of NEON) as AVX-512 has below (64).
   const Shape s{2, 2, 1, 35, 1091, 24, 12};
+#elif defined(__SANITIZE_THREAD__)
+  // An eighth of the work, whose every access it checks. Still three splits of keys, and two tasks
+  // (of 256 rows) for the group of a key head.
+  const Shape s{2, 2, 1, 131, 1091, 8, 4};
 #else
   const Shape s{2, 4, 2, 131, 1091, 40, 24};
 #endif
@@ -283,8 +289,7 @@ Outputs with_call(const Problem& p, const Wish& wish, const Act& act) {
     extras.stats = &o.stats;
   }
   Options options = p.call_options();
-  options.executor = wish.executor;
-  options.threads = wish.threads;
+  const CallThreads threads(options, wish.executor, wish.threads);
   o.error = act(p.query.view(), p.key.view(), p.value.view(), o.out.view(), options, extras);
   return o;
 }

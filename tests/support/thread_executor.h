@@ -3,6 +3,7 @@
 #pragma once
 
 #include <poise/executor.h>
+#include <poise/attention.h>
 
 #include <atomic>
 #include <thread>
@@ -28,6 +29,26 @@ class ThreadExecutor : public Executor {
 
  private:
   int threads_;
+};
+
+// Gives `options` an executor, or with none a number of threads, for calls while it lives. Under
+// the thread sanitizer that number stands for std::threads: oneTBB is not instrumented, so the
+// sanitizer would see no order between its tasks, and spend longer on the races it takes that for
+// than on the call.
+class CallThreads {
+ public:
+  CallThreads(Options& options, Executor* executor, int threads) : pool_(threads) {
+#if defined(__SANITIZE_THREAD__)
+    if (executor == nullptr && threads > 1) executor = &pool_;
+#endif
+    options.executor = executor;
+    options.threads = threads;
+  }
+  CallThreads(const CallThreads&) = delete;
+  CallThreads& operator=(const CallThreads&) = delete;
+
+ private:
+  ThreadExecutor pool_;
 };
 
 }  // namespace poise::test
