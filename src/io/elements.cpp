@@ -1,15 +1,15 @@
 // Packing strided elements and widening 16-bit floats.
 //
-// binary16 (IEEE 754-2008): sign, 5 exponent bits with bias 15, 10 fraction bits. bfloat16 is the
-// upper half of a float32.
+// In: views. Out: bytes or float32 numbers of their own. Not here: how one number is widened
+// (kernels/half.h).
 #include "io/elements.h"
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 
 #include "io/contents.h"
+#include "kernels/half.h"
 
 namespace poise::io {
 namespace {
@@ -54,26 +54,6 @@ Error pack(const ConstTensor& tensor, const std::string& who, std::vector<std::b
   return {};
 }
 
-float widen(bf16 value) { return std::bit_cast<float>(std::uint32_t{value.bits} << 16); }
-
-float widen(f16 value) {
-  constexpr std::uint32_t kFractionBits = 10, kFloatFractionBits = 23;
-  constexpr std::uint32_t kShift = kFloatFractionBits - kFractionBits;
-  constexpr std::uint32_t kBiasDifference = 127 - 15;
-  constexpr std::uint32_t kSpecialExponent = 31, kFloatSpecialExponent = 255;
-  constexpr float kSubnormalUnit = 0x1p-24f;  // value of the lowest fraction bit at exponent 0
-  const std::uint32_t sign = (value.bits & 0x8000u) << 16;
-  const std::uint32_t exponent = (value.bits >> kFractionBits) & kSpecialExponent;
-  const std::uint32_t fraction = value.bits & ((1u << kFractionBits) - 1);
-  if (exponent == 0) {
-    const float magnitude = static_cast<float>(fraction) * kSubnormalUnit;
-    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
-  }
-  const std::uint32_t wide =
-      exponent == kSpecialExponent ? kFloatSpecialExponent : exponent + kBiasDifference;
-  return std::bit_cast<float>(sign | wide << kFloatFractionBits | fraction << kShift);
-}
-
 Error widen(const ConstTensor& tensor, std::vector<float>* widened) {
   if (tensor.dtype != DType::f16 && tensor.dtype != DType::bf16 && tensor.dtype != DType::f32)
     return {ErrorCode::bad_dtype, std::string("[widen] tensor: dtype ") + name(tensor.dtype) +
@@ -90,7 +70,7 @@ Error widen(const ConstTensor& tensor, std::vector<float>* widened) {
     }
     std::uint16_t bits;
     std::memcpy(&bits, element, size);
-    (*widened)[i] = tensor.dtype == DType::f16 ? widen(f16{bits}) : widen(bf16{bits});
+    (*widened)[i] = tensor.dtype == DType::f16 ? widen_f16(bits) : widen_bf16(bits);
   }
   return {};
 }

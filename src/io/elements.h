@@ -18,12 +18,8 @@ namespace poise::io {
 // sentence.
 Error pack(const ConstTensor& tensor, const std::string& who, std::vector<std::byte>* packed);
 
-// f16, bf16 or f32 as float32, row-major; NaN payloads survive. Errors: bad_dtype (any other),
-// bad_layout as pack(). Cost: a packed copy, then one pass.
+// f16, bf16 or f32 as float32, row-major, as kernels/half.h widens one. Errors: bad_dtype (any
+// other), bad_layout as pack(). Cost: a packed copy, then one pass.
 Error widen(const ConstTensor& tensor, std::vector<float>* widened);
-
-// One value; exact for every bit pattern.
-float widen(f16 value);
-float widen(bf16 value);
 
 }  // namespace poise::io
