@@ -240,6 +240,23 @@ TEST(gradient_edges, a_nearly_saturated_softcap_keeps_its_slope) {
   });
 }
 
+// The slope is 4 e there, and e = exp(-2 x) is 0 below 2^-100 (f64: 2^-1000).
+TEST(gradient_edges, a_softcap_far_behind_lets_nothing_through) {
+  for_each_isa_and_dtype([](DType dtype) {
+    const double x = dtype == DType::f64 ? 346.75 : 34.75, softcap = 2;
+    GradientProblem g = made({1, 1, 1, 40, 2, 1, 1}, dtype, 809);
+    Problem& p = g.problem;
+    p.options.softcap = softcap;
+    p.options.scale = 1;
+    p.query.fill([&] { return x * softcap; });
+    p.key.set(0, 1);
+    p.key.set(1, -1);
+    const GradientOutputs o = run(g);
+    EXPECT_EQ(disagreement(g, o), "");
+    expect_zeros(o.dq, "dq");
+  });
+}
+
 TEST(gradient_edges, scores_that_a_softcap_bounds_may_be_infinite) {
   for_each_isa_and_dtype([](DType dtype) {
     GradientProblem g = made({1, 1, 1, 20, 140, 8, 8}, dtype, 810);
