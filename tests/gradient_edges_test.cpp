@@ -215,18 +215,23 @@ TEST(gradient_edges, memory_beyond_the_lengths_is_never_read) {
   });
 }
 
+// 40 rows whose scores of two keys are x softcaps and -x.
+GradientProblem capped_at(double x, DType dtype) {
+  GradientProblem g = made({1, 1, 1, 40, 2, 1, 1}, dtype, 809);
+  Problem& p = g.problem;
+  p.options.softcap = 2;
+  p.options.scale = 1;
+  p.query.fill([&] { return x * p.options.softcap; });
+  p.key.set(0, 1);
+  p.key.set(1, -1);
+  return g;
+}
+
 // 1 - tanh^2 is 0 in f32 at 9.2, and 6 % off at 8.
 TEST(gradient_edges, a_nearly_saturated_softcap_keeps_its_slope) {
   for_each_isa_and_dtype([](DType dtype) {
     for (double x : {0.01, 1.0, 4.0, 8.0, 9.25, 12.0, 30.0}) {
-      const double softcap = 2;
-      GradientProblem g = made({1, 1, 1, 40, 2, 1, 1}, dtype, 809);
-      Problem& p = g.problem;
-      p.options.softcap = softcap;
-      p.options.scale = 1;
-      p.query.fill([&] { return x * softcap; });
-      p.key.set(0, 1);
-      p.key.set(1, -1);
+      const GradientProblem g = capped_at(x, dtype);
       const GradientOutputs o = run(g);
       ASSERT_EQ(disagreement(g, o), "") << x;
       const ReferenceGradients<double> r = reference_gradients_of<double>(g);
@@ -243,17 +248,29 @@ TEST(gradient_edges, a_nearly_saturated_softcap_keeps_its_slope) {
 // The slope is 4 e there, and e = exp(-2 x) is 0 below 2^-100 (f64: 2^-1000).
 TEST(gradient_edges, a_softcap_far_behind_lets_nothing_through) {
   for_each_isa_and_dtype([](DType dtype) {
-    const double x = dtype == DType::f64 ? 346.75 : 34.75, softcap = 2;
-    GradientProblem g = made({1, 1, 1, 40, 2, 1, 1}, dtype, 809);
-    Problem& p = g.problem;
-    p.options.softcap = softcap;
-    p.options.scale = 1;
-    p.query.fill([&] { return x * softcap; });
-    p.key.set(0, 1);
-    p.key.set(1, -1);
+    const GradientProblem g = capped_at(dtype == DType::f64 ? 346.75 : 34.75, dtype);
     const GradientOutputs o = run(g);
     EXPECT_EQ(disagreement(g, o), "");
     expect_zeros(o.dq, "dq");
+  });
+}
+
+// A slope of 0 times an infinite element of the key is NaN in that element of dq; dk is 0.
+TEST(gradient_edges, an_infinite_key_under_a_softcap_makes_its_element_of_dq_nan) {
+  for_each_isa_and_dtype([](DType dtype) {
+    GradientProblem g = made({1, 1, 1, 20, 140, 8, 8}, dtype, 811);
+    g.problem.options.softcap = 7;
+    g.problem.key.set(g.problem.key.index({0, 0, 77, 3}), kInfinity);
+    const GradientOutputs o = run(g, {.dscale = false});
+    const ReferenceGradients<double> r = reference_gradients_of<double>(g);
+    for (std::size_t n = 0; n < r.dquery.size(); ++n) {
+      const double dq = o.dq.at(static_cast<std::int64_t>(n));
+      if (n % 8 == 3)
+        EXPECT_TRUE(std::isnan(dq) && std::isnan(r.dquery[n])) << n;
+      else
+        EXPECT_NEAR(dq, r.dquery[n], size_bytes(dtype) == 2 ? 0.02 : 1e-5) << n;
+    }
+    for (std::int64_t d = 0; d < 8; ++d) EXPECT_EQ(o.dk.at(o.dk.index({0, 0, 77, d})), 0) << d;
   });
 }
 

@@ -132,8 +132,8 @@ void Bounding::add_pair(std::int64_t b, std::int64_t h, std::int64_t i, std::int
     slope = 4 * e / ((1 + e) * (1 + e));
     slope_error = 2 * rows_[row_].logit / g_.problem.options.softcap + u_ * (4 + 6 * x);
   }
-  // The slope is 4 e where e is cut off.
-  const double score_error = slope * logit_error + dlogit * (slope * slope_error + 4 * cut_);
+  // The slope is 4 e, and exp cuts e off at half of cut_.
+  const double score_error = slope * logit_error + dlogit * (slope * slope_error + 2 * cut_);
   const double scale = std::fabs(r_.scales[head]), units = u_ * sum_units(pairs_);
   const double dot_error = scale * (score_error + units * slope * dlogit);
   for (std::size_t d = 0; d < dim_; ++d) {

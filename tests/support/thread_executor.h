@@ -2,8 +2,8 @@
 // counter. For tests of "threads change no bit", and for thread sanitizers, which understand it.
 #pragma once
 
-#include <poise/executor.h>
 #include <poise/attention.h>
+#include <poise/executor.h>
 
 #include <atomic>
 #include <thread>
